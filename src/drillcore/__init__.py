@@ -1,0 +1,35 @@
+"""drillcore: what the layers of a deep network share, what they pack, and whether they hold.
+
+The public functions are listed in ``_PUBLIC`` and loaded on first use, so that ``import drillcore`` costs
+nothing. No module of the package carries the name of a public function.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "survey": "drillcore.verbs.survey",
+    "describe": "drillcore.verbs.describe",
+    "report": "drillcore.pages.page",
+    "open_source": "drillcore.weights",
+}
+
+__all__ = ["describe", "open_source", "report", "survey"]
+
+if TYPE_CHECKING:
+    from drillcore.pages.page import report as report
+    from drillcore.verbs.describe import describe as describe
+    from drillcore.verbs.survey import survey as survey
+    from drillcore.weights import open_source as open_source
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'drillcore' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
