@@ -1,0 +1,50 @@
+"""Which measures a person asked for, and what must be read for them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from drillcore.measures import MEASURES
+from drillcore.measures.reading import Need
+from drillcore.weights import InputError
+
+# Without these a verdict on v1 or u1 cannot be given; they cost nothing beside it.
+_COMPANIONS = (
+    "continuity.v1", "continuity.u1", "continuity.v1_without_ones", "continuity.u1_without_ones",
+    "continuity.v1_without_peak", "continuity.u1_without_peak", "spectrum.angle_bound",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Names of `MEASURES` in their order, whether superposition is asked for, and what must be read."""
+
+    names: tuple[str, ...]
+    superposition: bool
+    needs: frozenset[Need]
+
+
+def select(wanted: Collection[str] | None) -> Selection:
+    """Resolve names ("continuity.v1"), short names ("v1") and groups ("spectrum"); None is everything.
+
+    Raises:
+        InputError: a name that is none of these.
+    """
+    if wanted is None:
+        return _selection(set(MEASURES), superposition=True)
+    names: set[str] = set()
+    for word in wanted:
+        found = {n for n in MEASURES if word in (n, n.split(".")[0], n.split(".")[1])}
+        if not found and word.split(".")[0] != "superposition":
+            short = sorted(n.split(".")[1] for n in MEASURES)
+            raise InputError(f"no measure called {word!r}", where="--measures",
+                             remedy=f"choose of continuity, spectrum, superposition, {', '.join(short)}")  # fmt: skip
+        names |= found
+    if names & {"continuity.v1", "continuity.u1"}:
+        names |= set(_COMPANIONS)
+    return _selection(names, superposition=any(w.split(".")[0] == "superposition" for w in wanted))
+
+
+def _selection(names: set[str], *, superposition: bool) -> Selection:
+    ordered = tuple(n for n in MEASURES if n in names)
+    needs = frozenset(need for n in ordered for need in MEASURES[n].needs)
+    return Selection(ordered, superposition, needs)

@@ -1,0 +1,179 @@
+"""Survey: read a checkpoint's weights once, streamed, and say what its layers share and what they pack."""
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from drillcore.measures import MEASURES
+from drillcore.measures.reading import Options, by_layer, read_kind
+from drillcore.measures.superposition import superposition
+from drillcore.measures.verdict import KindSummary, summarise
+from drillcore.runs import write_text
+from drillcore.table import Row, Table
+from drillcore.verbs.provenance import provenance
+from drillcore.verbs.selection import Selection, select
+from drillcore.weights import Assignment, Census, InputError, Source, Weight, assign, open_source
+from drillcore.weights.role import SINGLE_KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Progress: `nbytes` of `total` bytes of weights have been read and measured, the last as `what`."""
+
+    what: str
+    nbytes: int
+    total: int
+
+
+Progress = Callable[[Step], None]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The result of a survey: rows, census, provenance, and one summary line per kind."""
+
+    rows: Table
+    census: Census
+    provenance: Mapping[str, Any]
+    summary: tuple[KindSummary, ...]
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write rows.parquet and survey.json into `folder`, each atomically."""
+        folder = Path(folder)
+        rows, summary = folder / "rows.parquet", folder / "survey.json"
+        self.rows.save(rows)
+        write_text(summary, json.dumps(self.as_json(), indent=1, ensure_ascii=False))
+        return [rows, summary]
+
+    def as_json(self) -> dict[str, Any]:
+        """Summary, census and provenance as plain values."""
+        census = {
+            "family": self.census.family, "decided_by": self.census.decided_by, "count": self.census.count(),
+            "bytes": self.census.nbytes, "entries": [asdict(e) for e in self.census.entries],
+        }  # fmt: skip
+        lines = [{**asdict(s), "verdict": s.verdict} for s in self.summary]
+        return {"summary": lines, "census": census, "provenance": dict(self.provenance)}
+
+
+def survey(
+    target: object, *, rank: int = 8, measures: Collection[str] | None = None, kinds: Collection[str] | None = None,
+    layers: Collection[int] | None = None, spectrum: Literal["auto", "full"] = "auto", fold_norms: bool = False,
+    exact_max: bool = False, roles: Path | None = None, config: Path | None = None, device: str = "cpu",
+    progress: Progress | None = None,
+) -> Survey:  # fmt: skip
+    """Survey a checkpoint from its weights alone.
+
+    Args:
+        target: a file, a folder, a Hugging Face id, or a live ``torch.nn.Module``.
+        rank: dimension of the leading subspaces.
+        measures: names or groups ("v1", "continuity.v1", "spectrum", "superposition"); all by default.
+        kinds: restrict to these kinds; superposition is then measured for each of them.
+        layers: restrict to these layers.
+        spectrum: "full" computes every singular value of every matrix; "auto" where the short side is ≤ 2048.
+        fold_norms: multiply the gain of the input norm into the matrices that it feeds.
+        exact_max: the exact maximum overlap of vocabularies above 50,000 rows (slow).
+        roles: a TOML file that gives the roles of an unknown family.
+        config: a config.json to use instead of the one beside the weights.
+        device: "cpu" or a CUDA device.
+        progress: called after every matrix.
+
+    Raises:
+        InputError: the checkpoint or an option cannot be used; says what to do.
+    """
+    started = time.perf_counter()
+    chosen = select(measures)
+    source = open_source(target, config=config)
+    assignment = assign(source, roles=roles)
+    options = Options(rank=rank, needs=chosen.needs, spectrum=spectrum, fold_norms=fold_norms, device=device)
+    run = _Run(source, assignment, chosen, options, kinds, layers, progress)
+    rows, skipped = run.rows(exact_max)
+    settings = {
+        "rank": rank, "measures": sorted(measures) if measures else None, "kinds": sorted(kinds) if kinds else None,
+        "layers": sorted(layers) if layers else None, "spectrum": spectrum, "fold_norms": fold_norms,
+        "exact_max": exact_max, "roles": str(roles) if roles else None, "device": device,
+    }  # fmt: skip
+    facts = provenance(source, settings, time.perf_counter() - started)
+    table = Table(tuple(replace(r, source=source.label) for r in rows), facts)
+    faces = {(w.role.stack, w.role.kind): w.role.faces for w in assignment.weights}
+    summary = tuple(summarise(table, stack, kind, faces[stack, kind]) for stack, kind in run.block_kinds)
+    return Survey(table, assignment.census.with_skipped(skipped), facts, summary)
+
+
+class _Run:
+    """One pass over the chosen matrices, kind by kind, so that only one kind's records are held."""
+
+    def __init__(
+        self, source: Source, assignment: Assignment, chosen: Selection, options: Options,
+        kinds: Collection[str] | None, layers: Collection[int] | None, progress: Progress | None,
+    ) -> None:  # fmt: skip
+        self.source, self.assignment, self.chosen, self.options = source, assignment, chosen, options
+        self.layers, self.progress = layers, progress or (lambda _: None)
+        present = [p for p in assignment.kinds if kinds is None or p[1] in kinds]
+        _check_kinds(kinds, assignment)
+        _check_layers(layers, assignment)
+        self.block_kinds = [p for p in present if p[1] not in SINGLE_KINDS] if chosen.names else []
+        self.packed = self._packed(kinds) if chosen.superposition else []
+        self.total = sum(w.nbytes for w in self._block_weights()) + sum(w.nbytes for w in self.packed)
+        self.done = 0
+        if not self.total:
+            raise InputError("nothing to measure: no matrix is left by the census and the options",
+                             where=source.label, remedy="see `drillcore describe`")  # fmt: skip
+
+    def _block_weights(self) -> list[Weight]:
+        groups = (by_layer(self.assignment.of(kind, stack), self.layers) for stack, kind in self.block_kinds)
+        return [w for group in groups for _, weights in group for w in weights]
+
+    def _packed(self, kinds: Collection[str] | None) -> list[Weight]:
+        wanted = ("embed", "unembed") if kinds is None else kinds
+        chosen = [w for w in self.assignment.weights if w.role.kind in wanted and w.role.tie is None and w.role.faces]
+        if self.layers is not None:
+            chosen = [w for w in chosen if w.role.layer is None or w.role.layer in self.layers]
+        return chosen
+
+    def rows(self, exact_max: bool) -> tuple[list[Row], dict[str, tuple[str, str]]]:
+        """All rows, and the tensors that could not be used with the reason and the remedy."""
+        rows: list[Row] = []
+        skipped: dict[str, tuple[str, str]] = {}
+        for stack, kind in self.block_kinds:
+            reading = read_kind(
+                self.source, self.assignment, stack, kind, self.options, self.layers, self._advance(kind)
+            )
+            skipped |= reading.skipped
+            if reading.layers:
+                rows += [row for name in self.chosen.names for row in MEASURES[name].rows(reading, name)]
+        for weight in self.packed:
+            found = superposition(self.source, weight, exact_max=exact_max, device=self.options.device)
+            rows += found
+            if any(r.status == "non-finite" for r in found):
+                skipped[weight.tensor] = ("holds NaN or infinity", "repair or retrain this tensor")
+            self._advance(weight.role.kind)(weight.nbytes)
+        if not any(r.value is not None for r in rows):
+            raise InputError("no matrix could be measured: " + "; ".join(f"{k} {v[0]}" for k, v in skipped.items()),
+                             where=self.source.label)  # fmt: skip
+        return rows, skipped
+
+    def _advance(self, kind: str) -> Callable[[int], None]:
+        def advance(nbytes: int) -> None:
+            self.done += nbytes
+            self.progress(Step(kind, self.done, self.total))
+
+        return advance
+
+
+def _check_kinds(kinds: Collection[str] | None, assignment: Assignment) -> None:
+    known = {kind for _, kind in assignment.kinds}
+    unknown = sorted(set(kinds or ()) - known)
+    if unknown:
+        raise InputError(f"no matrix of kind {unknown[0]!r} in this checkpoint", where="--kinds",
+                         remedy=f"it has {', '.join(sorted(known))}")  # fmt: skip
+
+
+def _check_layers(layers: Collection[int] | None, assignment: Assignment) -> None:
+    known = {w.role.layer for w in assignment.weights if w.role.layer is not None}
+    unknown = sorted(set(layers or ()) - known)
+    if unknown:
+        raise InputError(f"no layer {unknown[0]} in this checkpoint", where="--layers",
+                         remedy=f"it has layers {min(known)} to {max(known)}")  # fmt: skip
