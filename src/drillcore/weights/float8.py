@@ -27,7 +27,7 @@ class Scale(NamedTuple):
     """The tensor that scales a weight, and the size of a block along each dimension of the weight."""
 
     name: str
-    blocks: tuple[int, ...]
+    blocks: tuple[int, ...] | None  # None where its shape does not fit the weight's
 
 
 class Float8Source:
@@ -44,8 +44,8 @@ class Float8Source:
                 notes.append(Note(name, "recognised", f"scale of {scales[name]}", spec=spec))
             elif _ACTIVATION.search(name) or name in _MARKERS:
                 notes.append(Note(name, "recognised", "scale of activations", spec=spec))
-            elif is_float8(spec) and name not in self._scales:
-                notes.append(Note(name, "skipped", _reason(name, inner.specs), _REMEDY, spec))
+            elif is_float8(spec) and (fault := self._fault(name)):
+                notes.append(Note(name, "skipped", fault, _REMEDY, spec))
             else:
                 self.specs[name] = spec
         self.notes: Sequence[Note] = tuple(notes)
@@ -55,12 +55,22 @@ class Float8Source:
         tensor = self._inner.read(name, rows)
         assert isinstance(tensor, Tensor)
         found = self._scales.get(name)
-        if found is None:
+        if found is None or found.blocks is None:
             return tensor
         scale = self._inner.read(found.name)
         assert isinstance(scale, Tensor)
         first = range(self.specs[name].shape[0])[rows or slice(None)]
         return _scaled(tensor.to(torch.float32), scale.to(torch.float32), found.blocks, first)
+
+    def _fault(self, name: str) -> str:
+        """Why a weight cannot be scaled; empty where it can."""
+        scale = self._scales.get(name)
+        if scale is None:
+            return _NO_SCALE
+        shape = list(self._inner.specs[scale.name].shape)
+        return (
+            "" if scale.blocks else f"8-bit floats whose scale {scale.name} has the shape {shape}, which does not fit"
+        )
 
 
 def is_float8(spec: TensorSpec) -> bool:
@@ -87,9 +97,8 @@ def _paired(specs: Mapping[str, TensorSpec], config: Config) -> dict[str, Scale]
     found = {}
     for name, spec in specs.items():
         scale = _scale_name(name, specs) if is_float8(spec) else None
-        blocks = _blocks(spec.shape, specs[scale].shape, configured) if scale else None
-        if scale and blocks:
-            found[name] = Scale(scale, blocks)
+        if scale:
+            found[name] = Scale(scale, _blocks(spec.shape, specs[scale].shape, configured))
     return found
 
 
@@ -97,13 +106,6 @@ def _scale_name(name: str, specs: Mapping[str, TensorSpec]) -> str | None:
     stem = name.removesuffix(".weight")
     names = [*(name + s for s in _SUFFIXES), *(stem + s for s in _SIBLINGS if stem != name)]
     return next((n for n in names if n in specs and not is_float8(specs[n])), None)
-
-
-def _reason(name: str, specs: Mapping[str, TensorSpec]) -> str:
-    scale = _scale_name(name, specs)
-    if scale is None:
-        return _NO_SCALE
-    return f"8-bit floats whose scale {scale} has the shape {list(specs[scale].shape)}, which does not fit"
 
 
 def _configured_block(config: Config) -> tuple[int, ...] | None:

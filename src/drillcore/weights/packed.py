@@ -53,12 +53,13 @@ def packed_names(specs: Mapping[str, TensorSpec], config: Config) -> dict[str, s
     """Name → format of every tensor that belongs to a packed matrix."""
     said = _method(config)
     packed: dict[str, str] = {}
-    for name, spec in specs.items():
-        for ending, words, parts in _FORMATS:
+    for ending, words, parts in _FORMATS:
+        for name in specs:
             members = _members(specs, name.removesuffix(ending), parts) if name.endswith(ending) else []
             if len(members) > 1:  # one alone is a name by coincidence
                 packed |= dict.fromkeys(members, said or words)
-        if _is_integer_weight(spec):
+    for name, spec in specs.items():
+        if name not in packed and _is_integer_weight(spec):
             stem = name.removesuffix(".weight")
             packed |= dict.fromkeys([name, *_members(specs, stem, _SCALES)], said or f"integers ({spec.dtype})")
     return packed

@@ -69,14 +69,15 @@ def load_pickle(path: Path) -> tuple[Any, bool]:
     if not mapped and not _is_pickle(path):
         raise InputError("is not a PyTorch file, or is truncated (neither a zip archive nor a pickle)", where=path,
                          remedy="download the file again; if it has another format, rename it")  # fmt: skip
+    if mapped and _is_torchscript(path):
+        raise InputError("is a TorchScript archive, which holds code; nothing of it was run", where=path,
+                         remedy=_CONVERT)  # fmt: skip
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped), mapped
     except pickle.UnpicklingError as error:
         raise InputError(f"holds more than tensors ({_first_line(error)}); nothing of it was run", where=path,
                          remedy=_CONVERT) from error  # fmt: skip
     except _DAMAGE as error:
-        if "TorchScript" in str(error):
-            raise InputError("is a TorchScript archive, which holds code", where=path, remedy=_CONVERT) from error
         raise InputError(f"is truncated or damaged ({_first_line(error)})", where=path,
                          remedy="download the file again and compare its size or checksum") from error  # fmt: skip
 
@@ -84,6 +85,11 @@ def load_pickle(path: Path) -> tuple[Any, bool]:
 def _is_pickle(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(1) == b"\x80"
+
+
+def _is_torchscript(path: Path) -> bool:
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def _first_line(error: Exception) -> str:
