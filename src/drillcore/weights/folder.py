@@ -79,6 +79,9 @@ def read_index(path: Path) -> dict[str, str]:
         index = dict(json.loads(path.read_text(encoding="utf-8"))["weight_map"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"is not an index of shards ({error})", where=path, remedy="download it again") from error
+    if not all(isinstance(shard, str) for shard in index.values()):
+        raise InputError("is not an index of shards (its weight_map names no files)", where=path,
+                         remedy="download it again")  # fmt: skip
     missing = sorted({shard for shard in index.values() if not (path.parent / shard).exists()})
     if missing:
         raise InputError(
@@ -97,7 +100,8 @@ def _groups(files: list[Path]) -> list[tuple[str, list[Path], Path | None]]:
     torch = [p for p in models if p.suffix in TORCH_SUFFIXES and p not in original]
     adapter = [p for p in files if p.stem == "adapter_model"] if "adapter_config.json" in by_name else []
     safe_index = _index(files, SAFETENSORS_INDEX, ".safetensors.index.json")
-    torch_index = _index(files, TORCH_INDEX, ".bin.index.json")
+    # Beside safetensors the torch shards are often not downloaded: then their index is not consulted.
+    torch_index = None if safe or safe_index else _index(files, TORCH_INDEX, ".bin.index.json")
     return [
         ("lora", adapter[-1:], None),  # .safetensors sorts after .bin
         ("lora", adapter[:-1], None),

@@ -53,8 +53,8 @@ def _folder(path: Path, label: str, given: Config | None, base: object) -> Sourc
     found = look_into(path)
     if found.format == "lora":
         adapter = read_adapter_config(path)
-        return LoraSource(_files(found.format, found.files, label, {}), adapter,
-                          config=_base_config(adapter, path, base) if given is None else given)  # fmt: skip
+        factors = _files(_FORMATS[found.files[0].suffix], found.files, label, {}, found.notes)
+        return LoraSource(factors, adapter, config=_base_config(adapter, path, base) if given is None else given)
     if found.format == "gguf":
         return GgufSource(found.files, label=label, given=given, notes=found.notes)
     config = read_config(path / "config.json") if given is None else given
@@ -84,7 +84,7 @@ def _files(
     format_: str, files: list[Path], label: str, config: Config, notes: Sequence[Note] = (),
     index: Mapping[str, str] | None = None,
 ) -> Source:  # fmt: skip
-    opened = TorchSource if format_ == "torch" or files[0].suffix in TORCH_SUFFIXES else SafetensorsSource
+    opened = TorchSource if format_ == "torch" else SafetensorsSource
     return opened(files, label=label, config=config, notes=notes, index=index)
 
 
