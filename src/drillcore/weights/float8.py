@@ -16,7 +16,7 @@ from drillcore.weights.source import Config, InputError, Note, Source, TensorSpe
 
 _SUFFIXES = ("_scale_inv", "_scale")  # of the tensor's whole name: X.weight_scale_inv, X.gate_up_proj_scale
 _SIBLINGS = (".scale", ".scale_inv", ".weight_scale", ".weight_scale_inv", ".scale_weight")  # beside X.weight
-_ACTIVATION = re.compile(r"[._](input|output|activation|act|q|k|v|q_proj|k_proj|v_proj|prob)[._]scale(_inv)?$")
+_ACTIVATION = re.compile(r"[._](input|output|activation|act|q|k|v|q_proj|k_proj|v_proj|prob)[._]scale(_inv|_ub)?$")
 _MARKERS = frozenset({"scaled_fp8"})
 _BLOCK = 128
 _NO_SCALE = "8-bit floats without a scale: what they stand for is not known"
@@ -84,7 +84,7 @@ def _scaled(weight: Tensor, scale: Tensor, blocks: tuple[int, ...], first: range
         return weight.mul_(scale.reshape(()))
     scale = scale.reshape(scale.shape + (1,) * (weight.ndim - scale.ndim))
     for dim, block in enumerate(blocks[:-1]):
-        index = torch.tensor(first if dim == 0 else range(weight.shape[dim]), dtype=torch.long)
+        index = torch.tensor(first if dim == 0 else range(weight.shape[dim]), device=scale.device)
         scale = scale.index_select(dim, index // block)
     width = blocks[-1]
     for block in range(scale.shape[-1]):

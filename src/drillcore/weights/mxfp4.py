@@ -56,8 +56,8 @@ def with_mxfp4(source: Source) -> Source:
 
 def unpack(blocks: Tensor, scales: Tensor) -> Tensor:
     """Bytes (… × groups × 16) and scales (… × groups) to bfloat16 (… × 32·groups), exactly."""
-    values = torch.tensor([*_E2M1, *(-v for v in _E2M1)], dtype=torch.bfloat16)
-    out = torch.empty(*blocks.shape, 2, dtype=torch.bfloat16)
+    values = torch.tensor([*_E2M1, *(-v for v in _E2M1)], dtype=torch.bfloat16, device=blocks.device)
+    out = values.new_empty(*blocks.shape, 2)
     out[..., 0] = values[(blocks & 0x0F).int()]  # the low half of a byte comes first
     out[..., 1] = values[(blocks >> 4).int()]
     out = torch.ldexp(out, (scales.int() - 127)[..., None, None])

@@ -78,7 +78,7 @@ def _members(specs: Mapping[str, TensorSpec], stem: str, parts: tuple[str, ...])
 def _is_integer_weight(spec: TensorSpec) -> bool:
     if spec.dtype in _FOUR_BIT:
         return True
-    integer = re.fullmatch(r"u?int(8|16|32)", spec.dtype) is not None
+    integer = re.fullmatch(r"q?u?int\d+(x\d)?", spec.dtype) is not None
     return integer and len(spec.shape) >= 2 and spec.name.endswith((".weight", "_proj"))
 
 
