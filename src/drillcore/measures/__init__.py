@@ -1,0 +1,1 @@
+"""Measures: plain functions of a source and its weights that return rows."""
