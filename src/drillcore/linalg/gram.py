@@ -1,15 +1,17 @@
-"""Sums of outer products and products of rows, streamed in blocks and fast on a CPU.
+"""Sums of outer products over rows that are streamed in blocks.
 
-On a CPU the products go to OpenBLAS through NumPy and SciPy without a copy: its symmetric rank-k update does half
-the work of a product, and torch has none.
+On a CPU they go to OpenBLAS through SciPy without a copy: a symmetric rank-k update does half the work of a
+product, and torch has none.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
 import torch
 from scipy.linalg.blas import ssyrk
 from torch import Tensor
+
+Array = Any  # an ndarray on a CPU, a Tensor on another device: both know @, *=, max and slices
 
 _STRIP = 512  # rows of the sum handled at once, so that no second m × m matrix is needed
 
@@ -57,21 +59,27 @@ class GramSum:
             yield strip
 
 
-def products(a: Tensor, b: Tensor) -> Tensor:
-    """All scalar products of the rows of `a` (r × m) with the rows of `b` (c × m), r × c, both float32."""
-    if a.device.type == "cpu":
-        return torch.from_numpy(np.matmul(a.numpy(), b.numpy().T))
-    return a @ b.T
+def native(block: Tensor) -> Array:
+    """The same values as an ndarray on a CPU, without a copy; unchanged on another device.
+
+    NumPy multiplies with OpenBLAS, a third faster here than torch's library, and passes over a small tile on one
+    thread, where torch would open a parallel region for each.
+    """
+    return block.numpy() if block.device.type == "cpu" else block
 
 
 def row_norms(block: Tensor) -> Tensor:
     """Euclidean norms of the rows (rows × m), squared and added in float64 a cache-sized strip at a time."""
-    return torch.cat([torch.linalg.vector_norm(strip.double(), dim=1) for strip in block.split(_STRIP)])
+    return torch.cat([torch.linalg.vector_norm(strip.double(), dim=1) for strip in _strips(block)])
 
 
 def column_sums(block: Tensor) -> Tensor:
     """Sum of the rows (rows × m), added in float64 a cache-sized strip at a time."""
     total = torch.zeros(block.shape[1], dtype=torch.float64, device=block.device)
-    for strip in block.split(_STRIP):
+    for strip in _strips(block):
         total += strip.double().sum(0)
     return total
+
+
+def _strips(block: Tensor) -> Iterator[Tensor]:
+    return (block[start : start + _STRIP] for start in range(0, len(block), _STRIP))

@@ -212,7 +212,9 @@ def _mean_rows(make: Make, frame: Frame, m: int) -> Iterator[Row]:
     if n > m:
         scales["mean_sq_overlap_over_welch"] = stats.welch_bound(n, m) ** -2
     for name, scale in scales.items():
-        yield make(measure=f"superposition.{name}", value=value * scale, n=n, null=null.mean * scale, null_sd=sd * scale)
+        yield make(
+            measure=f"superposition.{name}", value=value * scale, n=n, null=null.mean * scale, null_sd=sd * scale
+        )
     if n <= m:
         yield _no_welch(make, "mean_sq_overlap_over_welch", n, m)
 
@@ -231,7 +233,9 @@ def _spread_rows(make: Make, frame: Frame, found: PairSpread, m: int) -> Iterato
         scales["max_overlap_over_welch"] = 1 / stats.welch_bound(n, m)
     largest_by_chance = stats.largest_abs_cos(m, n * (n - 1) // 2)
     for name, scale in scales.items():
-        row = make(measure=f"superposition.{name}", value=found.largest * scale, n=counted, null=largest_by_chance * scale)
+        row = make(
+            measure=f"superposition.{name}", value=found.largest * scale, n=counted, null=largest_by_chance * scale
+        )
         yield row if found.exact else _unfinished(row)
     if n <= m:
         yield _no_welch(make, "max_overlap_over_welch", n, m)
