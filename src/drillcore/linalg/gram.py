@@ -39,8 +39,13 @@ class GramSum:
         self._sum.addr_(vector, vector, alpha=-weight)
 
     def trace(self) -> float:
-        """The sum of the squared norms of the rows."""
+        """The trace, which is the sum of the squared norms of the rows."""
         return float(self._sum.diagonal().sum())
+
+    def participation_ratio(self) -> float:
+        """(tr C)²/tr C², the effective number of dimensions; 0 for the zero matrix."""
+        squared = self.squared_norm()
+        return self.trace() ** 2 / squared if squared > 0 else 0.0
 
     def squared_norm(self) -> float:
         """Squared Frobenius norm, which is also the sum of (x·y)² over all ordered pairs of rows, x = y included."""

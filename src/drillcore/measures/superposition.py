@@ -36,7 +36,7 @@ Make = Callable[..., Row]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The sums of one subset (raw or centred): W Wᵀ in the residual space with and without unit rows."""
+    """What the sums of outer products say of one subset, raw or centred."""
 
     subset: str
     directions: Directions
@@ -88,11 +88,11 @@ def superposition(source: Source, weight: Weight, *, exact_max: bool = False, de
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What one pass over the vectors gives: norms (n), their mean vector (m), the sum of x xᵀ."""
+    """What the first pass gives: norms (n), the mean vector (m), participation ratios (raw, centred)."""
 
     norms: Tensor
     mean: Tensor
-    gram: GramSum
+    participation: tuple[float, float]
 
 
 def _scan(rows: RowBlocks, device: str) -> _Scan | None:
@@ -106,7 +106,11 @@ def _scan(rows: RowBlocks, device: str) -> _Scan | None:
         total += column_sums(block)
         gram.add(block)
     joined = torch.cat(norms)
-    return _Scan(joined, total / max(1, int((joined > 0).sum())), gram)
+    kept = int((joined > 0).sum())
+    mean = total / max(1, kept)
+    raw = gram.participation_ratio()
+    gram.subtract_outer(mean, kept)
+    return _Scan(joined, mean, (raw, gram.participation_ratio()))
 
 
 def _counts(make: Make, rows: RowBlocks, scan: _Scan, vocabulary: bool) -> Iterator[Row]:
@@ -168,22 +172,21 @@ def _overlap_rows(make: Make, rows: RowBlocks, scan: _Scan, exact_max: bool, dev
 
 
 def _frames(rows: RowBlocks, scan: _Scan, device: str) -> tuple[Frame, Frame]:
-    """The second pass: sums over unit vectors, raw and centred, from one read of each block.
+    """The second pass: sums over unit vectors, raw and centred.
 
-    The centred sum over unit vectors does not follow from the raw ones, as each row is divided by its own distance
-    from the mean; the centred sum without normalising does.
+    Neither follows from the other or from the sum of the first pass, as each row has its own divisor.
     """
     shift = scan.mean.float()
     raw, grams, distances = Directions(scan.norms), (GramSum(rows.m, device), GramSum(rows.m, device)), []
     for start, stop in rows.spans():
         of = slice(start, stop)
         grams[0].add(raw.units(rows.block(start, stop, device), of))
-        block = rows.block(start, stop, device) - shift
+        block = rows.block(start, stop, device).sub_(shift)
         distances.append(_distances(block, scan.norms[of], scan.mean))
         grams[1].add(Directions(distances[-1]).units(block, slice(None)))
-    first = _frame("raw", raw, scan.gram, grams[0])
-    scan.gram.subtract_outer(scan.mean, raw.count)
-    return first, _frame("centred", Directions(torch.cat(distances), shift), scan.gram, grams[1])
+    centred = Directions(torch.cat(distances), shift)
+    return (_frame("raw", raw, scan.participation[0], grams[0]),
+            _frame("centred", centred, scan.participation[1], grams[1]))  # fmt: skip
 
 
 def _distances(block: Tensor, norms: Tensor, mean: Tensor) -> Tensor:
@@ -193,15 +196,10 @@ def _distances(block: Tensor, norms: Tensor, mean: Tensor) -> Tensor:
     return torch.where((norms > 0) & (distances > floor), distances, 0.0)
 
 
-def _frame(subset: str, directions: Directions, gram: GramSum, unit_gram: GramSum) -> Frame:
-    n, m = directions.count, unit_gram.m
-    squared, scale = gram.squared_norm(), n / m
-    return Frame(
-        subset, directions,
-        participation=gram.trace() ** 2 / squared if squared > 0 else 0.0,
-        unit_sq_norm=unit_gram.squared_norm(),
-        defect=sqrt(unit_gram.squared_distance(scale)) / (scale * sqrt(m)) if n else 0.0,
-    )  # fmt: skip
+def _frame(subset: str, directions: Directions, participation: float, gram: GramSum) -> Frame:
+    n, m = directions.count, gram.m
+    defect = sqrt(gram.squared_distance(n / m) * m) / n if n else 0.0
+    return Frame(subset, directions, participation, gram.squared_norm(), defect)
 
 
 def _mean_rows(make: Make, frame: Frame, m: int) -> Iterator[Row]:
