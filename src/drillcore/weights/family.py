@@ -1,11 +1,15 @@
 """Which family a checkpoint belongs to: model type first, tensor names second, inference last."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from drillcore.weights.architecture import Architecture, MatrixSpec, architectures
+from drillcore.weights.architecture import Architecture, MatrixSpec, Pattern, architectures
 from drillcore.weights.infer import infer_architecture
 from drillcore.weights.source import InputError, Source
+
+_LARGE_NUMBER = re.compile(r"(?<![^.])\d{2,}(?![^.])")  # file names of families hold no such number
 
 
 class Choice(NamedTuple):
@@ -26,7 +30,7 @@ def choose(source: Source) -> Choice:
     if by_type is not None and _named(by_type, matrices):
         _refuse_mixture(source, by_type, matrices)
         return Choice(by_type, "model_type")
-    best = max(architectures(), key=lambda a: (len(_named(a, matrices)), -len(a.patterns)))
+    best = _best_named(source)
     # Half of the matrices, since a family file may not know a second tower; below that a name is a coincidence.
     if matrices and len(_named(best, matrices)) * 2 > len(matrices):
         _refuse_mixture(source, best, matrices)
@@ -39,18 +43,35 @@ def _by_model_type(source: Source) -> Architecture | None:
     return next((a for a in architectures() if wanted in a.model_types), None)
 
 
+def _best_named(source: Source) -> Architecture:
+    """The architecture that names most matrices, then most tensors, with least to spare, then the most common one."""
+    shared = Counter((_LARGE_NUMBER.sub("10", name), len(spec.shape) >= 2) for name, spec in source.specs.items())
+
+    def score(architecture: Architecture) -> tuple[int, int, int, int]:
+        matrices = tensors = 0
+        used: set[Pattern] = set()
+        for (name, is_matrix), count in shared.items():
+            match = architecture.match(name)
+            if match:
+                used.add(match[0])
+                tensors += count
+                matrices += count if is_matrix and _holds_matrix(match[0]) else 0
+        return matrices, tensors, len(used) - len(architecture.patterns), len(architecture.model_types)
+
+    return max(architectures(), key=score)
+
+
 def _named(architecture: Architecture, names: Iterable[str]) -> list[str]:
     """The names that a matrix pattern of the architecture matches."""
-    found = []
-    for name in names:
-        match = architecture.match(name)
-        if match and any(isinstance(case, MatrixSpec) for case in match[0].cases):
-            found.append(name)
-    return found
+    return [name for name in names if (match := architecture.match(name)) and _holds_matrix(match[0])]
+
+
+def _holds_matrix(pattern: Pattern) -> bool:
+    return any(isinstance(case, MatrixSpec) for case in pattern.cases)
 
 
 def _refuse_mixture(source: Source, chosen: Architecture, names: list[str]) -> None:
-    rest = sorted(set(names) - set(_named(chosen, names)))
+    rest = [name for name in names if chosen.match(name) is None]
     if len(rest) < 4:
         return
     other = max(architectures(), key=lambda a: len(_named(a, rest)))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from drillcore.weights.architecture import Architecture, MatrixSpec, Pattern
+from drillcore.weights.architecture import Architecture, MatrixSpec, Pattern, numberless, unwrapped
 from drillcore.weights.source import TensorSpec
 
 # The last word(s) of a module's name → kind. Fused names are left unknown: their layout cannot be guessed.
@@ -32,10 +32,11 @@ def infer_architecture(specs: Iterable[TensorSpec]) -> Architecture:
         kind = _kind(spec)
         if kind is None or width not in spec.shape:
             continue
-        key = _LAYER.sub(r"{layer}", spec.name, count=1)
-        regex = re.escape(key).replace(r"\{layer\}", r"(?P<layer>\d+)")
-        patterns[key] = Pattern(re.compile(regex), "", "", (_spec(kind, spec, width),))
-    return Architecture("unknown", (), ("",), False, tuple(patterns.values()))
+        name = unwrapped(spec.name)
+        key = _LAYER.sub("{layer}", name, count=1)
+        regex = re.compile(re.escape(key).replace(r"\{layer\}", r"(?P<layer>\d+)"))
+        patterns[key] = Pattern(regex, "", "", (_spec(kind, spec, width),), key=numberless(name))
+    return Architecture.of("unknown", patterns.values())
 
 
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
