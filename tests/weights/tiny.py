@@ -86,7 +86,7 @@ CASES: dict[str, Case] = {
     "ministral": causal("llama", "Ministral", WIDE),
     "ministral3": causal("llama", "Ministral3", WIDE),
     "smollm3": causal("llama", "SmolLM3", GROUPED),
-    "helium": causal("llama", "Helium", WIDE),
+    "helium": causal("llama", "Helium", {**GROUPED, "head_dim": 8}),
     "arcee": causal("llama", "Arcee", WIDE),
     "seed_oss": causal("llama", "SeedOss", WIDE),
     "granite": causal("llama", "Granite", GROUPED),
@@ -123,7 +123,7 @@ CASES: dict[str, Case] = {
     "gpt_oss": causal("gpt_oss", "GptOss", {**WIDE, **LOCAL}),
     "opt": causal("opt", "OPT", {**OPT, "word_embed_proj_dim": 32}),
     "opt 350m": causal("opt", "OPT", {**OPT, "word_embed_proj_dim": 16, "do_layer_norm_before": False}),
-    "bloom": causal("bloom", "Bloom", {"vocab_size": 40, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
+    "bloom": causal("falcon", "Bloom", {"vocab_size": 40, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
     "falcon 7b": causal("falcon", "Falcon", {**FALCON, "multi_query": True}),
     "falcon 40b": causal("falcon", "Falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "falcon 11b": causal("falcon", "Falcon", {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2,
@@ -154,7 +154,8 @@ CASES: dict[str, Case] = {
     "deit": Case(family="vit", model="DeiTModel", config="DeiTConfig", sizes=PICTURES),
     "clip": Case(family="clip", model="CLIPModel", config="CLIPConfig", sizes={
         "text_config": BLOCKS, "vision_config": PICTURES, "projection_dim": 16}),
-    "clip text": Case(family="clip", model="CLIPTextModel", config="CLIPTextConfig", sizes=BLOCKS),
+    "clip text": Case(family="clip_text", model="CLIPTextModel", config="CLIPTextConfig", sizes=BLOCKS),
+    "clip vision": Case(family="clip_vision", model="CLIPVisionModel", config="CLIPVisionConfig", sizes=PICTURES),
     "whisper": Case(family="whisper", model="WhisperForConditionalGeneration", config="WhisperConfig", sizes={
         **SEQ, "num_mel_bins": 8, "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 4,
         "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 56, "max_source_positions": 8,

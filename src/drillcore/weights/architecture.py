@@ -127,6 +127,10 @@ class Architecture:
                         return pattern, {k: int(v) for k, v in found.groupdict().items()}
         return None
 
+    def block_norms(self) -> set[str]:
+        """The keys of the gains that stand on the stream or on a branch of it."""
+        return {p.key for p in self.patterns if p.key.endswith(".weight") and any(map(_faces_stream, p.cases))}
+
     def required(self) -> dict[str, tuple[set[str], set[str]]]:
         """Stack → (kinds that every model has once, kinds that every layer has)."""
         kinds: dict[str, tuple[set[str], set[str]]] = {}
@@ -136,6 +140,10 @@ class Architecture:
                 if isinstance(case, MatrixSpec) and not case.optional:
                     kinds.setdefault(pattern.stack, (set(), set()))[in_layers].update(case.kinds)
         return kinds
+
+
+def _faces_stream(case: MatrixSpec | NormSpec | str) -> bool:
+    return isinstance(case, NormSpec) and case.side != "inner"
 
 
 # What wrapping models and heads put before the modules of a family; a file adds its own.

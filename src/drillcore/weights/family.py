@@ -44,19 +44,20 @@ def _by_model_type(source: Source) -> Architecture | None:
 
 
 def _best_named(source: Source) -> Architecture:
-    """The architecture that names most matrices, then most tensors, with least to spare, then the most common one."""
+    """The architecture that names most matrices, then most tensors, whose norms are there, the most common one last."""
     shared = Counter((_LARGE_NUMBER.sub("10", name), len(spec.shape) >= 2) for name, spec in source.specs.items())
 
-    def score(architecture: Architecture) -> tuple[int, int, int, int]:
+    def score(architecture: Architecture) -> tuple[int, ...]:
         matrices = tensors = 0
-        used: set[Pattern] = set()
+        used: set[str] = set()
         for (name, is_matrix), count in shared.items():
             match = architecture.match(name)
             if match:
-                used.add(match[0])
+                used.add(match[0].key)
                 tensors += count
                 matrices += count if is_matrix and _holds_matrix(match[0]) else 0
-        return matrices, tensors, len(used) - len(architecture.patterns), len(architecture.model_types)
+        absent = len(architecture.block_norms() - used)
+        return matrices, tensors, -absent, len(used) - len(architecture.index), len(architecture.model_types)
 
     return max(architectures(), key=score)
 
