@@ -63,14 +63,24 @@ class NormSpec:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A compiled name pattern with what it says; alternatives are tried in order by `when` and `unless`."""
+    """A name pattern with what it says; alternatives are tried in order by `when` and `unless`."""
 
-    regex: re.Pattern[str]
+    key: str  # the name with every number as "#": see `numbered`
+    slots: tuple[str, ...]  # what each of these numbers is: "layer", "expert", "*" (any), or the number itself
     stack: str
     config_key: str
     cases: tuple[MatrixSpec | NormSpec | str, ...]
     layers: tuple[str, ...] = ()  # configuration keys of the number of layers, where they are not the usual ones
-    key: str = ""  # the name with every number as "#": see `numberless`
+
+    def read(self, numbers: tuple[str, ...]) -> dict[str, int] | None:
+        """The layer and expert among the numbers of a name with this key; None where a fixed number differs."""
+        found = {}
+        for slot, number in zip(self.slots, numbers, strict=True):
+            if slot in ("layer", "expert"):
+                found[slot] = int(number)
+            elif slot not in ("*", number):
+                return None
+        return found
 
     def case(self, config: Mapping[str, Any], has: Callable[[str], bool]) -> "MatrixSpec | NormSpec | str | None":
         """The first case that agrees with the configuration and with the modules that the checkpoint `has`."""
@@ -121,10 +131,11 @@ class Architecture:
         name = unwrapped(name)
         for prefix in self.prefixes:
             if name.startswith(prefix):
-                rest = name[len(prefix) :]
-                for pattern in self.index.get(numberless(rest), ()):
-                    if found := pattern.regex.fullmatch(rest):
-                        return pattern, {k: int(v) for k, v in found.groupdict().items()}
+                key, numbers = numbered(name[len(prefix) :])
+                for pattern in self.index.get(key, ()):
+                    found = pattern.read(numbers)
+                    if found is not None:
+                        return pattern, found
         return None
 
     def block_norms(self) -> set[str]:
@@ -135,7 +146,7 @@ class Architecture:
         """Stack → (kinds that every model has once, kinds that every layer has)."""
         kinds: dict[str, tuple[set[str], set[str]]] = {}
         for pattern in self.patterns:
-            in_layers = "layer" in pattern.regex.groupindex
+            in_layers = "layer" in pattern.slots
             for case in pattern.cases:
                 if isinstance(case, MatrixSpec) and not case.optional:
                     kinds.setdefault(pattern.stack, (set(), set()))[in_layers].update(case.kinds)
@@ -149,7 +160,6 @@ def _faces_stream(case: MatrixSpec | NormSpec | str) -> bool:
 # What wrapping models and heads put before the modules of a family; a file adds its own.
 PREFIXES = ("", "model.", "transformer.", "language_model.", "language_model.model.", "model.language_model.")
 _WRAPPERS = re.compile(r"_orig_mod\.|_fsdp_wrapped_module\.|_checkpoint_wrapped_module\.|^(?:module\.)+")
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 def unwrapped(name: str) -> str:
@@ -157,9 +167,11 @@ def unwrapped(name: str) -> str:
     return _WRAPPERS.sub("", name) if name[0] in "_m" or "._" in name else name
 
 
-def numberless(name: str) -> str:
-    """The name with every number between dots as "#": layers.3.mlp → layers.#.mlp."""
-    return _NUMBER.sub("#", name)
+def numbered(name: str) -> tuple[str, tuple[str, ...]]:
+    """The name with every number between dots as "#", and the numbers: layers.3.mlp → layers.#.mlp, ("3",)."""
+    parts = name.split(".")
+    numbers = tuple(part for part in parts if part.isdecimal())
+    return ".".join("#" if part.isdecimal() else part for part in parts) if numbers else name, numbers
 
 
 @cache
@@ -272,10 +284,17 @@ def _only(table: Mapping[str, Any], allowed: set[str], where: str) -> None:
         raise ValueError(f"{where}: unknown key {sorted(unknown)[0]!r}; allowed: {', '.join(sorted(allowed))}")
 
 
+_SLOTS = {"{layer}": "layer", "{expert}": "expert", "*": "*"}
+
+
 def _pattern(name: str, suffix: str, cases: tuple[Any, ...], part: Mapping[str, Any]) -> Pattern:
-    escaped = re.escape(name + suffix)
-    for word in ("layer", "expert"):
-        escaped = escaped.replace(rf"\{{{word}\}}", rf"(?P<{word}>\d+)")
-    regex = re.compile(escaped.replace(r"\*", r"\d+"))
-    key = numberless(re.sub(r"\{layer\}|\{expert\}|\*", "#", name + suffix))
-    return Pattern(regex, part.get("stack", ""), part.get("config", ""), cases, tuple(part.get("layers", ())), key)
+    words = (name + suffix).split(".")
+    numbers = [word for word in words if word in _SLOTS or word.isdecimal()]
+    return Pattern(
+        key=".".join("#" if word in numbers else word for word in words),
+        slots=tuple(_SLOTS.get(word, word) for word in numbers),
+        stack=part.get("stack", ""),
+        config_key=part.get("config", ""),
+        cases=cases,
+        layers=tuple(part.get("layers", ())),
+    )

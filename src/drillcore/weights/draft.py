@@ -161,7 +161,7 @@ class Draft:
     def _find_missing_layers(self, stack: str, required: set[str]) -> None:
         met = {kind: {n for n in layers if n is not None} for (at, kind), layers in self.seen.items() if at == stack}
         found = set().union(*met.values())
-        in_layers = (p for p in self.architecture.patterns if p.stack == stack and "layer" in p.regex.groupindex)
+        in_layers = (p for p in self.architecture.patterns if p.stack == stack and "layer" in p.slots)
         promised = next((count for p in in_layers if (count := self.layers(p))), 0)
         for layer in sorted(set(range(max(promised, *(n + 1 for n in found), 0))) - found):
             self._missing(f"layer {layer}{_of(stack)}", "no tensor of this layer is in the checkpoint")
