@@ -47,6 +47,11 @@ class Census:
         return dict(Counter(e.state for e in self.entries))
 
     @property
+    def meanings(self) -> dict[str, str]:
+        """What each state that occurs here means, in words."""
+        return {state: words for state, words in MEANING.items() if any(e.state == state for e in self.entries)}
+
+    @property
     def left_out(self) -> tuple[Entry, ...]:
         """The entries whose numbers are not in the survey."""
         return tuple(e for e in self.entries if e.state in LEFT_OUT)
