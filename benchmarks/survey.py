@@ -1,7 +1,7 @@
 """Time the survey against named alternatives, in one run, as ratios. Run it when nothing else runs.
 
-    python benchmarks/survey.py                    # all parts: about 20 minutes and 17 GB of disk
-    python benchmarks/survey.py --parts shapes,small
+python benchmarks/survey.py                    # all parts: about 20 minutes and 17 GB of disk
+python benchmarks/survey.py --parts shapes,small
 """
 
 import argparse
@@ -16,10 +16,11 @@ from math import cos
 from pathlib import Path
 
 import torch
-from synthetic import Shapes, write
 
 import drillcore
 from drillcore.linalg import Scratch, leading_triplets
+from drillcore.weights import Source
+from synthetic import Shapes, write
 
 DRILLCORE = str(Path(sys.executable).parent / "drillcore")
 
@@ -61,8 +62,7 @@ def shapes_part(parent: Path | None) -> None:
         rows = []
         for k, target in ((1, 40), (8, 15)):
             scratch = Scratch()
-            ours = seconds(lambda k=k, s=scratch: [leading_triplets(source.read(n), k, key=n, scratch=s) for n in names],
-                           repeat=2)  # fmt: skip
+            ours = seconds(lambda k=k, s=scratch: triplets(source, names, k, s), repeat=2)
             rows.append((f"drillcore, k = {k}", ours, full / ours, f"at least {target}×", ours / reading))
         print(f"\nFour layers, seven kinds ({len(names)} matrices; the SVD is timed once per shape)")
         print(f"{'':<28}{'seconds':>9}{'× faster than SVD':>20}{'target':>16}{'× one reading pass':>20}")
@@ -72,6 +72,11 @@ def shapes_part(parent: Path | None) -> None:
             print(f"{label:<28}{ours:>9.2f}{ratio:>20.1f}{target_text:>16}{passes:>20.1f}")
         print(f"{'one pass that reads':<28}{reading:>9.2f}")
         print("(*) q = 24, two iterations, as torch's default: no certificate, wrong on flat spectra")
+
+
+def triplets(source: Source, names: list[str], k: int, scratch: Scratch) -> None:
+    for name in names:
+        leading_triplets(source.read(name), k, key=name, scratch=scratch)
 
 
 def small_part() -> None:
@@ -97,7 +102,9 @@ def model_part(folder: Path, shapes: Shapes) -> None:
     for label, options, target in (("survey --measures v1,u1", ["--measures", "v1,u1"], 60), ("survey", [], 240)):
         out = folder / "out"
         took, peak = watched([DRILLCORE, "survey", str(folder / "model"), "--out", str(out), *options])
-        print(f"{label:<40}{took:>9.1f}{f'< {target} s':>12}{peak / 1e6:>12.0f}{'< 2000':>12}{nbytes / 1e9 / took:>8.2f}")
+        print(
+            f"{label:<40}{took:>9.1f}{f'< {target} s':>12}{peak / 1e6:>12.0f}{'< 2000':>12}{nbytes / 1e9 / took:>8.2f}"
+        )
         worst = max(abs(r.value - cos(shapes.angle)) for r in planted(out))
         print(f"{'  worst |cos| against the planted one':<40}{worst:>9.5f}")
         shutil.rmtree(out)

@@ -74,7 +74,10 @@ def _matrix(out: int, into: int, faces: str, plane: Tensor, angle: float, random
     rank = 48
     s = 8 * torch.arange(1, rank + 1).float() ** -0.5
     lead = cos(angle) * plane[:, 0] + sin(angle) * plane[:, 1]
-    U, V = _basis(out, rank, lead if faces == "out" else None, random), _basis(into, rank, lead if faces == "in" else None, random)
+    U, V = (
+        _basis(out, rank, lead if faces == "out" else None, random),
+        _basis(into, rank, lead if faces == "in" else None, random),
+    )
     W = torch.randn(out, into, generator=random).mul_(0.01)
     W -= torch.outer(U[:, 0], U[:, 0] @ W)
     W -= torch.outer(W @ V[:, 0], V[:, 0])

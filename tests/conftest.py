@@ -10,6 +10,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
 from synthetic import Shapes, write
 
 torch.set_num_threads(2)

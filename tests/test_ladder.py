@@ -20,7 +20,9 @@ def ladder() -> dict[str, int]:
 
 
 def parts() -> list[Path]:
-    return [p for p in PACKAGE.iterdir() if (p.suffix == ".py" or (p / "__init__.py").exists()) and p.stem != "__init__"]
+    return [
+        p for p in PACKAGE.iterdir() if (p.suffix == ".py" or (p / "__init__.py").exists()) and p.stem != "__init__"
+    ]
 
 
 def imported(module: str, names: list[str]) -> list[str]:

@@ -12,9 +12,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file.txt"
     write_text(path, "old")
     for error in (OSError(28, "No space left on device"), KeyboardInterrupt()):
-        with pytest.raises(type(error)), atomic_path(path) as temporary:
-            temporary.write_text("half")
-            raise error
+        with pytest.raises(type(error)):
+            _fail_half_way(path, error)
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
 
@@ -32,3 +31,9 @@ def test_streams_are_named() -> None:
     assert seed_of("a", "b") != seed_of("ab")
     draws = [float(generator(name).initial_seed()) for name in ("x", "y", "x")]
     assert draws[0] == draws[2] != draws[1]
+
+
+def _fail_half_way(path: Path, error: BaseException) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise error

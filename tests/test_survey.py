@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SMALL
 from safetensors.torch import load_file, save_file
-from synthetic import Shapes, write
 
 import drillcore
+from conftest import SMALL
 from drillcore.table import Table
 from drillcore.verbs.selection import select
 from drillcore.weights import InputError
+from synthetic import Shapes, write
 
 
 def test_rows_census_and_provenance(small: Path, tmp_path: Path) -> None:

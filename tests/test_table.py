@@ -1,7 +1,5 @@
 """The one table: filters, parquet round trip, schema."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,12 +8,12 @@ from statistics import fmean
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from conftest import SMALL
 
 import drillcore
+from conftest import SMALL
+from drillcore.linalg.operator import as_operator
 from drillcore.measures import MEASURES
 from drillcore.measures.probes import Sketch, cosine, sketch
-from drillcore.linalg.operator import as_operator
 from drillcore.table import Row, Table
 from drillcore.verbs.survey import Survey
 
@@ -232,7 +232,13 @@ KNOWN = {  # float32 full SVD of MiniLM, mean over the five adjacent pairs: v1, 
     "q": (0.2937, 0.0511), "k": (0.2466, 0.0570), "v": (0.2075, 0.0502),
     "o": (0.0352, 0.3810), "up": (0.7244, 0.6109), "down": (0.0205, 0.5744),
 }  # fmt: skip
-KNOWN_SUBSPACES = {("q", "v"): 0.383, ("up", "v"): 0.300, ("up", "u"): 0.063, ("down", "u"): 0.355, ("down", "v"): 0.0054}
+KNOWN_SUBSPACES = {
+    ("q", "v"): 0.383,
+    ("up", "v"): 0.300,
+    ("up", "u"): 0.063,
+    ("down", "u"): 0.355,
+    ("down", "v"): 0.0054,
+}
 
 
 def test_known_answers_of_minilm(minilm: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
@@ -51,25 +52,28 @@ def show_survey(survey: "Survey") -> None:
 
 
 def _kind_table(survey: "Survey") -> Table:
-    table = Table(title="Continuity: mean |cos| of leading singular vectors over adjacent layers", title_justify="left")
-    for name, justify in (("kind", "left"), ("layers", "right"), ("v1", "right"), ("u1", "right"),
-                          ("null v / u", "right"), ("subspace v / u", "right"), ("identifiable", "right"),
-                          ("verdict", "left")):  # fmt: skip
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table = _plain("Continuity: mean |cos| of the leading singular vectors of adjacent layers")
+    table.add_column("kind")
+    for name in ("v1", "u1", "null v, u", "subspace", "known"):
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
     for s in survey.summary:
-        headline, control = ("u", "v") if s.faces == "out" else ("v", "u")
-        cells = {side: _number(getattr(s, side).mean) for side in "uv"}
-        cells[headline] = f"[bold]{cells[headline]}[/]"
-        word = getattr(s, control).word
-        verdict = s.verdict + (
-            f"  [dim](control {control}1: {word})[/]" if word not in ("at chance", "not measured") else ""
-        )
+        headline, control = (s.u, s.v) if s.faces == "out" else (s.v, s.u)
+        cells = [f"[bold]{_number(x.mean)}[/]" if x is headline else _number(x.mean) for x in (s.v, s.u)]
+        dull = "" if control.word in ("at chance", "not measured") else f" [dim](other side: {control.word})[/]"
         table.add_row(
-            f"{s.stack} {s.kind}".strip(), str(s.layers), cells["v"], cells["u"],
-            f"{_number(s.v.null)} / {_number(s.u.null)}", f"{_number(s.v.subspace)} / {_number(s.u.subspace)}",
-            f"{s.identifiable}/{s.layers}", verdict,
+            f"{s.stack} {s.kind}".strip(), *cells, f"{_number(s.v.null)}, {_number(s.u.null)}",
+            _number(headline.subspace), f"{s.identifiable}/{s.layers}", s.verdict + dull,
         )  # fmt: skip
+    table.caption = (
+        "subspace: overlap of the leading subspaces on the side that faces the stream · "
+        "known: layers whose leading vector is identifiable"
+    )
     return table
+
+
+def _plain(title: str) -> Table:
+    return Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
 
 
 def _superposition_lines(survey: "Survey") -> Iterator[dict[str, float]]:
@@ -83,21 +87,20 @@ def _superposition_lines(survey: "Survey") -> Iterator[dict[str, float]]:
     yield from lines.values()
 
 
-_SHOWN = (("n", "n"), ("m", "m"), ("mean_row_norm", "row norm"), ("phi_half_relative", "φ½ (rel.)"),
-          ("mean_sq_overlap", "mean sq. overlap"), ("mean_sq_overlap_x_m", "× m"), ("variance_ratio", "var / random"),
+_SHOWN = (("n", "n"), ("m", "m"), ("norm_mean", "norm"), ("phi_half_relative", "φ½"),
+          ("mean_sq_overlap", "overlap²"), ("mean_sq_overlap_x_m", "× m"), ("variance_ratio", "var/random"),
           ("max_overlap", "max |cos|"))  # fmt: skip
 
 
 def _superposition_table(lines: list[dict[str, float]]) -> Table:
-    table = Table(title="Superposition: n vectors in m dimensions (overlap of random vectors × m = 1)",
-                  title_justify="left")  # fmt: skip
+    table = _plain("Superposition: n directions in m dimensions")
     table.add_column("rows")
     for _, title in _SHOWN:
         table.add_column(title, justify="right")
     for line in lines[:24]:
         table.add_row(str(line["where"]), *(_number(line.get(name)) for name, _ in _SHOWN))
-    if len(lines) > 24:
-        table.caption = f"{len(lines) - 24} more in the report"
+    more = f" · {len(lines) - 24} more in the report" if len(lines) > 24 else ""
+    table.caption = f"overlap²: mean squared cosine; × m is 1 for random directions · φ½: norm above half the median{more}"
     return table
 
 
@@ -112,7 +115,7 @@ def show_census(found: "Assignment", *, every: bool) -> None:
     census = found.census
     counts = ", ".join(f"{n} {state}" for state, n in sorted(census.count().items(), key=lambda c: -c[1]))
     _out.print(f"family [bold]{census.family}[/] (by {census.decided_by}); {_size(census.nbytes)}; {counts}")
-    table = Table()
+    table = Table(box=box.SIMPLE_HEAD)
     for name in ("tensor", "×", "shape", "dtype", "state", "what it is"):
         table.add_column(name, overflow="fold")
     for entries in _patterns(census.entries, every):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from drillcore.linalg.factored import Product
+from drillcore.linalg.gram import GramSum
 from drillcore.linalg.operator import DenseOperator, Operator, ProductOperator, row_blocks
 
 
@@ -35,11 +36,10 @@ def full_spectrum(operator: Operator) -> Spectrum:
 
 
 def _of_tall(W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    gram = torch.zeros(W.shape[1], W.shape[1], dtype=torch.float64, device=W.device)
+    gram = GramSum(W.shape[1], W.device)
     for _, block in row_blocks(W, 1 << 22):
-        wide = block.double()
-        gram.addmm_(wide.T, wide)
-    squares, vectors = torch.linalg.eigh(gram)
+        gram.add(block.double().contiguous())
+    squares, vectors = gram.eigh()
     s = squares.flip(0).clamp_min(0).sqrt()
     V = vectors.flip(1).float()
     # Below this a value is rounding noise of the Gram matrix and its left vector is not defined: it is zero.

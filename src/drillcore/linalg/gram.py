@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from scipy.linalg.blas import ssyrk
+from scipy.linalg.blas import dsyrk, ssyrk
 from torch import Tensor
 
 Array = Any  # an ndarray on a CPU, a Tensor on another device: both know @, *=, max and slices
@@ -17,7 +17,7 @@ _STRIP = 512  # rows of the sum handled at once, so that no second m × m matrix
 
 
 class GramSum:
-    """The sum of x xᵀ over rows x, each block formed in float32 and added up in float64.
+    """The sum of x xᵀ over rows x, each block formed in its own dtype and added up in float64.
 
     Only the upper triangle is kept right; read it through the methods.
     """
@@ -27,16 +27,22 @@ class GramSum:
         self._sum = torch.zeros(m, m, dtype=torch.float64, device=device)
 
     def add(self, block: Tensor) -> None:
-        """Add the rows of `block` (rows × m, float32, contiguous)."""
+        """Add the rows of `block` (rows × m, float32 or float64, contiguous)."""
         if block.device.type == "cpu":
+            update = dsyrk if block.dtype == torch.float64 else ssyrk
             # In Fortran order the block is m × rows, so this is XᵀX; its lower triangle is our upper one.
-            self._sum += torch.from_numpy(ssyrk(1.0, block.numpy().T, lower=1).T)
+            self._sum += torch.from_numpy(update(1.0, block.numpy().T, lower=1).T)
         else:
             self._sum += block.T @ block
 
     def subtract_outer(self, vector: Tensor, weight: float) -> None:
         """Subtract `weight` times v vᵀ (v of length m, float64), as centring does with the mean and the count."""
         self._sum.addr_(vector, vector, alpha=-weight)
+
+    def eigh(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues, rising, and eigenvectors (m × m) in float64."""
+        values, vectors = torch.linalg.eigh(self._sum, UPLO="U")
+        return values, vectors
 
     def trace(self) -> float:
         """The trace, which is the sum of the squared norms of the rows."""

@@ -89,7 +89,13 @@ def _overlap_figure(matrices: list[Packed]) -> Figure:
     names = [escape(p.label) for p in matrices]
     series = (
         ("raw", "as stored", [p.value("mean_sq_overlap", "raw") for p in matrices], "circle", INPUT),
-        ("centred", "mean row removed", [p.value("mean_sq_overlap", "centred") for p in matrices], "circle-open", INPUT),
+        (
+            "centred",
+            "mean row removed",
+            [p.value("mean_sq_overlap", "centred") for p in matrices],
+            "circle-open",
+            INPUT,
+        ),
         ("1/m", "random, 1/m", [1 / m if (m := p.value("m")) else None for p in matrices], "line-ns-open", NULL),
         ("Welch", "Welch bound, κ²", [p.welch for p in matrices], "diamond-open", OUTPUT),
     )

@@ -85,7 +85,9 @@ def _extremes(lines: Sequence["KindSummary"]) -> list[str]:
         said.append(f"At chance on the side facing the stream: {listed(chance)}.")
     dull = [f"{name_of(s)} ({facing(s).word})" for s in lines if facing(s).word in ("one-signed", "one-coordinate")]
     if dull:
-        said.append(f"Above chance for a dull reason, which goes away with one fixed direction taken out: {listed(dull)}.")
+        said.append(
+            f"Above chance for a dull reason, which goes away with one fixed direction taken out: {listed(dull)}."
+        )
     return said
 
 
@@ -98,7 +100,11 @@ def _controls(lines: Sequence["KindSummary"]) -> list[str]:
     ]
     if not at_chance and not above:
         return []
-    chance = f"{listed(at_chance)} {'is' if len(at_chance) == 1 else 'are'} at chance" if at_chance else "nothing is at chance"
+    chance = (
+        f"{listed(at_chance)} {'is' if len(at_chance) == 1 else 'are'} at chance"
+        if at_chance
+        else "nothing is at chance"
+    )
     rest = f", {listed(above)} {'is' if len(above) == 1 else 'are'} not" if above else ""
     return [f"On the other side, the built-in control, {chance}{rest}."]
 
@@ -119,7 +125,11 @@ def _times(ratio: float) -> str:
 
 
 def _against(side: "SideSummary") -> str:
-    ratio = f", {_times(side.mean / side.null)} the {cosine(side.null)} of independent directions" if side.mean and side.null else ""
+    ratio = (
+        f", {_times(side.mean / side.null)} the {cosine(side.null)} of independent directions"
+        if side.mean and side.null
+        else ""
+    )
     return f"{cosine(side.mean)}{ratio}"
 
 

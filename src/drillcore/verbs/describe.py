@@ -19,4 +19,4 @@ def describe(
     Raises:
         InputError: the checkpoint cannot be opened; says what to do.
     """
-    return assign(open_source(target, config=config), roles=roles)
+    return assign(open_source(target, config=config, base=base), roles=roles)

@@ -61,8 +61,8 @@ class Survey:
 def survey(
     target: object, *, rank: int = 8, measures: Collection[str] | None = None, kinds: Collection[str] | None = None,
     layers: Collection[int] | None = None, spectrum: Literal["auto", "full"] = "auto", fold_norms: bool = False,
-    exact_max: bool = False, roles: Path | None = None, config: Path | None = None, base: str | None = None, device: str = "cpu",
-    progress: Progress | None = None,
+    exact_max: bool = False, roles: Path | None = None, config: Path | None = None, base: str | None = None,
+    device: str = "cpu", progress: Progress | None = None,
 ) -> Survey:  # fmt: skip
     """Survey a checkpoint from its weights alone.
 
@@ -86,7 +86,7 @@ def survey(
     """
     started = time.perf_counter()
     chosen = select(measures)
-    source = open_source(target, config=config)
+    source = open_source(target, config=config, base=base)
     assignment = assign(source, roles=roles)
     options = Options(rank=rank, needs=chosen.needs, spectrum=spectrum, fold_norms=fold_norms, device=device)
     run = _Run(source, assignment, chosen, options, kinds, layers, progress)
