@@ -1,5 +1,7 @@
 """Bad files: each is named, with what is wrong and what to do, and none is a traceback."""
 
+import contextlib
+import io
 import json
 import os
 import struct
@@ -8,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save, save_file
 
 from drillcore.weights import InputError, assign, open_source
 
@@ -130,6 +134,38 @@ def test_an_error_while_opening_is_said(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Path, "open", broken)
     refused(tmp_path / "model.safetensors", "cannot be read (Input/output error)", "permissions")
+
+
+def written(name: str) -> bytes:
+    """A small whole file of each format, in memory."""
+    tensors = {"model.layers.0.mlp.up_proj.weight": torch.ones(4, 4), "b": torch.ones(3)}
+    if name == "model.safetensors":
+        return save(tensors)
+    if name == "model.gguf":
+        numbers = struct.pack("<32f", *range(32))
+        return (b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + struct.pack("<Q20sIQ", 20, b"general.architecture", 8, 5)
+                + b"llama" + struct.pack("<Q17sIQQIQ", 17, b"token_embd.weight", 2, 4, 8, 0, 0) + b"\0" * 26
+                + numbers)  # fmt: skip
+    buffer = io.BytesIO()
+    torch.save(tensors, buffer, _use_new_zipfile_serialization=name == "pytorch_model.bin")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("name", [*FORMATS, "old.bin"])
+@settings(max_examples=50)
+@given(data=st.data())
+def test_a_damaged_byte_is_an_input_error_or_harmless(
+    name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    whole = bytearray(written(name))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damaged") / name
+    path.write_bytes(whole)
+    with contextlib.suppress(InputError):
+        source = open_source(path)
+        for tensor in source.specs:
+            source.read(tensor)
 
 
 def build_nothing(folder: Path) -> None:

@@ -40,11 +40,12 @@ def permuted(weight: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
     return np.stack(rows)
 
 
-def write(path: Path, tensors: dict[str, np.ndarray[Any, Any]], kind: str, arch: str = "llama", **extra: int) -> None:
+def write(path: Path, tensors: dict[str, np.ndarray[Any, Any]], kind: str, arch: str = "llama", **extra: Any) -> None:
     writer = gguf.GGUFWriter(path, arch)
     for key, value in {"block_count": LAYERS, "embedding_length": WIDTH, "attention.head_count": HEADS,
                        "attention.head_count_kv": KV_HEADS, **extra}.items():  # fmt: skip
-        writer.add_uint32(f"{arch}.{key}", value)
+        add = writer.add_array if isinstance(value, list) else writer.add_uint32
+        add(f"{arch}.{key}", value)
     writer.add_array("tokenizer.ggml.tokens", [f"t{i}" for i in range(VOCAB)])
     for name, tensor in tensors.items():
         if arch == "llama" and ".attn_q." in name:
@@ -108,6 +109,23 @@ def test_census_and_configuration(tmp_path: Path) -> None:
     assert census.nbytes == sum(s.nbytes for s in source.specs.values())
     q = source.specs["blk.0.attn_q.weight"]
     assert q.nbytes == WIDTH * WIDTH // 32 * 34  # Q8_0: 32 bytes and a half-precision scale
+
+
+@pytest.mark.parametrize("kv_heads", [[KV_HEADS, KV_HEADS], [KV_HEADS, 1]])
+def test_heads_by_layer(tmp_path: Path, kv_heads: list[int]) -> None:
+    tensors = tiny_llama()
+    tensors["blk.1.attn_k.weight"] = tensors["blk.1.attn_k.weight"][: kv_heads[1] * HEAD]
+    stored = dict(tensors)
+    if kv_heads[1] == 1:  # `write` reorders for two heads: give it what it turns into the order for one
+        rows = permuted(np.arange(HEAD), 1)
+        back = np.argsort(permuted(np.arange(HEAD), KV_HEADS))
+        stored["blk.1.attn_k.weight"] = tensors["blk.1.attn_k.weight"][rows][back]
+    write(tmp_path / "m.gguf", stored, "F32", **{"attention.head_count_kv": kv_heads})
+    source = open_source(tmp_path / "m.gguf")
+    found = by_kind(source)
+    for layer in range(LAYERS):
+        assert torch.equal(found["k", layer], torch.from_numpy(tensors[f"blk.{layer}.attn_k.weight"]))
+    assert source.config.get("num_key_value_heads") == (KV_HEADS if len(set(kv_heads)) == 1 else None)
 
 
 def test_other_architectures_keep_their_rows(tmp_path: Path) -> None:

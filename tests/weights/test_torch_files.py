@@ -47,6 +47,14 @@ def test_the_old_format_is_loaded_without_a_map(tmp_path: Path) -> None:
     check(open_source(tmp_path / "model.bin"))
 
 
+def test_other_pickle_protocols(tmp_path: Path) -> None:
+    torch.save(TENSORS, tmp_path / "three.bin", pickle_protocol=3)
+    check(open_source(tmp_path / "three.bin"))
+    torch.save(TENSORS, tmp_path / "four.bin", pickle_protocol=4)  # torch has no safe way to read it
+    with pytest.raises(InputError, match=r"Unsupported operand 149\); nothing of it was run"):
+        open_source(tmp_path / "four.bin")
+
+
 @pytest.mark.parametrize("with_index", [True, False])
 @pytest.mark.parametrize("zipped", [True, False])
 def test_shards(tmp_path: Path, with_index: bool, zipped: bool) -> None:

@@ -46,7 +46,7 @@ def safetensors_fault(path: Path, error: Exception) -> InputError:
     try:
         end = max((entry["data_offsets"][1] for name, entry in json.loads(header).items() if name != "__metadata__"),
                   default=0)  # fmt: skip
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, LookupError, AttributeError):
         return InputError(f"has a damaged header ({error})", where=path, remedy=_AGAIN)
     if end + length + 8 > size:
         return InputError(f"is truncated: {size} bytes, its header claims {end + length + 8}", where=path,

@@ -5,20 +5,27 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from drillcore.weights.bad_file import check_file
 from drillcore.weights.gguf_config import PERMUTED, gguf_config
+from drillcore.weights.gguf_header import GgufHeader, GgufTensor, read_header, tensor_bytes
 from drillcore.weights.source import Config, InputError, Note, TensorSpec
 
-_PLAIN = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
-          "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"}  # fmt: skip
+_PLAIN = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+          "I8": torch.int8, "I16": torch.int16, "I32": torch.int32, "I64": torch.int64}  # fmt: skip
 _ROTATED = re.compile(r"blk\.(?P<layer>\d+)\.attn_(?P<side>[qk])\.(?:weight|bias)")
-_DAMAGE = (ValueError, IndexError, KeyError, OverflowError, TypeError)
+
+
+class Stored(NamedTuple):
+    """A tensor of the file: its spec, its type in the gguf package, and its mapped bytes by rows."""
+
+    spec: TensorSpec
+    kind: Any
+    data: np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class GgufSource:
@@ -29,48 +36,40 @@ class GgufSource:
     ) -> None:
         self.label = label
         self._gguf = _library(files[0])
-        readers = {path.name: _opened(path, self._gguf) for path in files}
-        self._tensors = {t.name: t for reader in readers.values() for t in reader.tensors}
-        everything = {t.name: _spec(t, file) for file, reader in readers.items() for t in reader.tensors}
-        unreadable = {name: spec for name, spec in everything.items() if not self._decodes(name)}
-        self.specs = {name: spec for name, spec in everything.items() if name not in unreadable}
-        metadata = _metadata(next(iter(readers.values())))
+        headers = {path: read_header(path) for path in files}
+        self._stored = {t.name: _stored(t, h, path, self._gguf) for path, h in headers.items() for t in h.tensors}
+        unreadable = [s.spec for s in self._stored.values() if not self._decodes(s)]
+        self.specs = {name: s.spec for name, s in self._stored.items() if s.spec not in unreadable}
+        metadata = headers[files[0]].metadata
         # The names are GGUF's whatever the model was: a given configuration adds numbers, not a family.
         numbers = {key: value for key, value in (given or {}).items() if key != "model_type"}
         self.config = {**gguf_config(metadata, self.specs), **numbers}
-        self._heads = self._heads_by_layer(metadata)
+        self._heads = _heads(metadata)
         self.notes = (*notes, *self._own_notes(unreadable))
 
     def read(self, name: str, rows: slice | None = None) -> Tensor:
         """See `Source.read`; quantised blocks become float32."""
-        stored = self._tensors[name]
+        stored = self._stored[name]
         order = self._row_order(name)
         data = stored.data
         if order is not None:
             data = data[order[rows or slice(None)]]
         elif rows is not None:
             data = data[rows]
-        kind = stored.tensor_type.name
-        if kind == "BF16":
-            return torch.from_numpy(data).view(torch.bfloat16)
-        return torch.from_numpy(data if kind in _PLAIN else self._gguf.dequantize(data, stored.tensor_type))
+        plain = _PLAIN.get(stored.kind.name)
+        if plain is not None:
+            return torch.from_numpy(data).view(plain)
+        return torch.from_numpy(self._gguf.dequantize(data, stored.kind))
 
-    def _decodes(self, name: str) -> bool:
-        """Whether the library can dequantise the tensor's type, tried on one row of zeros."""
-        stored = self._tensors[name]
-        if stored.tensor_type.name in _PLAIN:
+    def _decodes(self, stored: Stored) -> bool:
+        """Whether the package can decode the tensor's type, tried on one row of zeros."""
+        if stored.kind.name in _PLAIN:
             return True
         try:
-            self._gguf.dequantize(np.zeros((1, stored.data.shape[-1]), np.uint8), stored.tensor_type)
+            self._gguf.dequantize(np.zeros((1, stored.data.shape[-1]), np.uint8), stored.kind)
         except NotImplementedError:
             return False
         return True
-
-    def _heads_by_layer(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Heads of q and k (a number, or one per layer) where the converter reordered their rows."""
-        arch = metadata.get("general.architecture")
-        heads = metadata.get(f"{arch}.attention.head_count")
-        return {"q": heads, "k": metadata.get(f"{arch}.attention.head_count_kv", heads)} if arch in PERMUTED else {}
 
     def _row_order(self, name: str) -> np.ndarray[Any, np.dtype[np.intp]] | None:
         """Where each row of the original lies in the file; None where nothing was moved."""
@@ -84,10 +83,10 @@ class GgufSource:
         # The converter turns the two halves of a head, on which RoPE acts in pairs, into neighbours.
         return np.arange(rows).reshape(heads, rows // heads // 2, 2).swapaxes(1, 2).reshape(rows)
 
-    def _own_notes(self, unreadable: Mapping[str, TensorSpec]) -> list[Note]:
-        notes = [Note(name, "skipped", f"quantised as {spec.dtype}, which the gguf package cannot decode",
+    def _own_notes(self, unreadable: Sequence[TensorSpec]) -> list[Note]:
+        notes = [Note(spec.name, "skipped", f"quantised as {spec.dtype}, which the gguf package cannot decode",
                       "use a newer gguf package, or another quantisation of the model", spec)
-                 for name, spec in unreadable.items()]  # fmt: skip
+                 for spec in unreadable]  # fmt: skip
         moved = sum(self._row_order(name) is not None for name in self.specs)
         if moved:
             notes.append(Note("(attn_q, attn_k)", "recognised",
@@ -104,29 +103,21 @@ def _library(path: Path) -> ModuleType:
                          remedy="pip install 'drillcore[gguf]'") from error  # fmt: skip
 
 
-def _opened(path: Path, gguf: ModuleType) -> Any:
-    check_file(path)
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise InputError("is not a GGUF file (its first bytes are not 'GGUF')", where=path,
-                             remedy="download the file again; if it has another format, rename it")  # fmt: skip
+def _stored(tensor: GgufTensor, header: GgufHeader, path: Path, gguf: ModuleType) -> Stored:
     try:
-        reader = gguf.GGUFReader(path, "c")  # private pages: torch wants an array that it could write to
-    except _DAMAGE as error:
-        raise InputError(f"is truncated or damaged ({error}); the file has {path.stat().st_size} bytes", where=path,
-                         remedy="download the file again and compare its size or checksum") from error  # fmt: skip
-    if reader.byte_order == "S":
-        raise InputError("is a GGUF file of the other byte order", where=path,
-                         remedy="turn it with gguf's script gguf_convert_endian.py")  # fmt: skip
-    return reader
+        kind = gguf.GGMLQuantizationType(tensor.kind)
+        data = tensor_bytes(header, tensor, *gguf.GGML_QUANT_SIZES[kind])
+    except ValueError as error:
+        raise InputError(f"is truncated or damaged, or newer than the gguf package ({error}); "
+                         f"the file has {len(header.data)} bytes", where=path,
+                         remedy="download the file again, or update the gguf package") from error  # fmt: skip
+    plain = _PLAIN.get(kind.name)
+    dtype = str(plain).removeprefix("torch.") if plain else kind.name.lower()
+    return Stored(TensorSpec(tensor.name, tensor.shape, dtype, data.nbytes, path.name), kind, data)
 
 
-def _spec(stored: Any, file: str) -> TensorSpec:
-    kind = stored.tensor_type.name
-    shape = tuple(int(n) for n in reversed(stored.shape.tolist()))  # ggml counts the fastest dimension first
-    return TensorSpec(stored.name, shape, _PLAIN.get(kind, kind.lower()), int(stored.n_bytes), file)
-
-
-def _metadata(reader: Any) -> dict[str, Any]:
-    """The metadata without the vocabulary, whose lists are long and say nothing of the weights."""
-    return {key: field.contents() for key, field in reader.fields.items() if not key.startswith("tokenizer.")}
+def _heads(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Heads of q and k (a number, or one per layer) where the converter reordered their rows."""
+    arch = metadata.get("general.architecture")
+    heads = metadata.get(f"{arch}.attention.head_count")
+    return {"q": heads, "k": metadata.get(f"{arch}.attention.head_count_kv", heads)} if arch in PERMUTED else {}

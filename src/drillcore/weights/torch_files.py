@@ -2,6 +2,8 @@
 
 import pickle
 import re
+import struct
+import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +17,10 @@ from drillcore.weights.source import Config, InputError, Note, TensorSpec
 from drillcore.weights.tied import settle_ties
 
 _CONTAINERS = ("state_dict", "model_state_dict", "model", "module", "params", "ema")
-_DAMAGE = (RuntimeError, OSError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError)
+_ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
+# A damaged pickle or archive fails wherever the bytes first make no sense; a test flips bytes to find these.
+_DAMAGE = (RuntimeError, OSError, EOFError, ValueError, LookupError, AttributeError, TypeError, AssertionError,
+           ArithmeticError, MemoryError, struct.error, zipfile.BadZipFile)  # fmt: skip
 _CONVERT = "save the weights alone where the model was made: safetensors.torch.save_model(model, FILE)"
 
 
@@ -53,7 +58,7 @@ class TorchSource:
         loaded, mapped = load_pickle(path)
         tensors, notes = _tensors(loaded, path)
         if not mapped:
-            self._held = {k: v for k, v in self._held.items() if zipfile.is_zipfile(self._files[k])}
+            self._held = {k: v for k, v in self._held.items() if _starts_with(self._files[k], _ZIP)}
         self._held[file] = tensors
         return tensors, notes
 
@@ -65,15 +70,17 @@ def load_pickle(path: Path) -> tuple[Any, bool]:
         InputError: the file holds code, is damaged, is not a PyTorch file, or cannot be read.
     """
     check_file(path)
-    mapped = zipfile.is_zipfile(path)
-    if not mapped and not _is_pickle(path):
+    mapped = _starts_with(path, _ZIP)
+    if not mapped and not _starts_with(path, _PICKLE):
         raise InputError("is not a PyTorch file, or is truncated (neither a zip archive nor a pickle)", where=path,
                          remedy="download the file again; if it has another format, rename it")  # fmt: skip
-    if mapped and _is_torchscript(path):
-        raise InputError("is a TorchScript archive, which holds code; nothing of it was run", where=path,
-                         remedy=_CONVERT)  # fmt: skip
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped), mapped
+        if mapped and _is_torchscript(path):
+            raise InputError("is a TorchScript archive, which holds code; nothing of it was run", where=path,
+                             remedy=_CONVERT)  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)  # read, or refused below
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped), mapped
     except pickle.UnpicklingError as error:
         raise InputError(f"holds more than tensors ({_first_line(error)}); nothing of it was run", where=path,
                          remedy=_CONVERT) from error  # fmt: skip
@@ -82,9 +89,9 @@ def load_pickle(path: Path) -> tuple[Any, bool]:
                          remedy="download the file again and compare its size or checksum") from error  # fmt: skip
 
 
-def _is_pickle(path: Path) -> bool:
+def _starts_with(path: Path, magic: bytes) -> bool:
     with path.open("rb") as file:
-        return file.read(1) == b"\x80"
+        return file.read(len(magic)) == magic
 
 
 def _is_torchscript(path: Path) -> bool:
@@ -94,8 +101,11 @@ def _is_torchscript(path: Path) -> bool:
 
 def _first_line(error: Exception) -> str:
     """What was wrong, without torch's advice to load the file unsafely."""
-    refused = re.search(r"GLOBAL (\S+)", str(error))
-    return f"code: {refused[1]}" if refused else (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+    code = re.search(r"GLOBAL (\S+)", str(error))
+    operand = re.search(r"Unsupported operand \d+", str(error))
+    if code:
+        return f"code: {code[1]}"
+    return operand[0] if operand else (str(error).strip() or type(error).__name__).splitlines()[0][:160]
 
 
 def _tensors(loaded: Any, path: Path) -> tuple[dict[str, Tensor], list[Note]]:
