@@ -58,6 +58,7 @@ def assign(source: Source, *, roles: Path | None = None) -> Assignment:
             where=roles,
             remedy=f"a tensor of the checkpoint is called {next(iter(source.specs))!r}; `drillcore describe` lists all",
         )
+    draft.refuse_doubles()
     draft.face_projections()
     draft.refuse_misfits()
     draft.resolve_ties()

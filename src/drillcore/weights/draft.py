@@ -66,6 +66,17 @@ class Draft:
         """Add the entry of a tensor."""
         self.entries.append(entry(spec, state, detail, remedy))
 
+    def refuse_doubles(self) -> None:
+        """Skip a second matrix of the same stack, kind, layer and expert: it would be counted as another one."""
+        first: dict[tuple[str, str, int | None, int | None], str] = {}
+        doubles: dict[str, str] = {}
+        for weight in self.weights:
+            role = weight.role
+            here = first.setdefault((role.stack, role.kind, role.layer, role.expert), weight.tensor)
+            if here != weight.tensor:
+                doubles[weight.tensor] = f"a second {role.kind} of its place; {here} is used"
+        self._skip(doubles)
+
     def refuse_misfits(self) -> None:
         """Skip the matrices whose stream side is not as wide as the stream: the family or its layout is wrong."""
         misfits: dict[str, str] = {}
@@ -76,10 +87,14 @@ class Draft:
                     misfits[weight.tensor] = (
                         f"as {weight.role.kind} it would face a stream of width {side}, the others face {width}"
                     )
-        self.weights = [w for w in self.weights if w.tensor not in misfits]
+        self._skip(misfits)
+
+    def _skip(self, reasons: Mapping[str, str]) -> None:
+        """Take the weights of the named tensors out again."""
         remedy = "describe its layout with --roles FILE.toml"
+        self.weights = [w for w in self.weights if w.tensor not in reasons]
         self.entries = [
-            replace(e, state="skipped", detail=misfits[e.tensor], remedy=remedy) if e.tensor in misfits else e
+            replace(e, state="skipped", detail=reasons[e.tensor], remedy=remedy) if e.tensor in reasons else e
             for e in self.entries
         ]
 
@@ -105,6 +120,10 @@ class Draft:
     def resolve_ties(self) -> None:
         """Offer a shared head (or embedding) under both kinds, or say that it is missing."""
         kinds = {w.role.kind: w for w in self.weights if w.role.kind in ("embed", "unembed")}
+        if len(kinds) == 2 and self._tied_by_configuration():
+            note = "; the configuration ties it to the embedding, the file stores both"
+            head = kinds["unembed"].tensor
+            self.entries = [replace(e, detail=e.detail + note) if e.tensor == head else e for e in self.entries]
         if len(kinds) != 1:
             return
         have, lack = ("embed", "unembed") if "embed" in kinds else ("unembed", "embed")
@@ -123,12 +142,14 @@ class Draft:
         self.entries.append(Entry(f"({what})", "tied", f"{lack} shares the bytes of {shared.tensor}"))
 
     def _tied(self) -> bool:
-        config = self.source.config
-        flag = config.get("tie_word_embeddings")
-        if flag is None:
-            flag = self.section("").get("tie_word_embeddings")
+        flag = self._tied_by_configuration()
         # Without a word from the configuration, a checkpoint that lacks one of the two is a tied one.
-        return (self.architecture.tie_default or not config) if flag is None else bool(flag)
+        return (self.architecture.tie_default or not self.source.config) if flag is None else flag
+
+    def _tied_by_configuration(self) -> bool | None:
+        flag = self.source.config.get("tie_word_embeddings")
+        flag = self.section("").get("tie_word_embeddings") if flag is None else flag
+        return None if flag is None else bool(flag)
 
     def _has_head(self) -> bool:
         """The family has a language-model head, and this model is one that uses it."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from drillcore.weights.architecture import Architecture, MatrixSpec, Pattern, architectures
+from drillcore.weights.architecture import Architecture, MatrixSpec, NormSpec, Pattern, architectures
 from drillcore.weights.infer import infer_architecture
 from drillcore.weights.source import InputError, Source
 
@@ -56,7 +56,10 @@ def _distinct(source: Source) -> list[_Name]:
 
 
 def _score(architecture: Architecture, names: list[_Name]) -> tuple[int, ...]:
-    """Most matrices, then most tensors named; then no norm missing, least to spare; then the most common family."""
+    """Most matrices, then most tensors named; then no norm missing, plain gains, least to spare, many model types.
+
+    Names cannot show that a gain is zero-centred, so the plain reading wins where they allow both.
+    """
     matrices = tensors = 0
     used: set[str] = set()
     for name in names:
@@ -66,7 +69,8 @@ def _score(architecture: Architecture, names: list[_Name]) -> tuple[int, ...]:
             tensors += name.times
             matrices += name.times if name.matrix and _holds_matrix(match[0]) else 0
     missing = len(architecture.block_norms() - used)
-    return matrices, tensors, -missing, len(used) - len(architecture.index), len(architecture.model_types)
+    plain = not any(isinstance(c, NormSpec) and c.zero_centered for p in architecture.patterns for c in p.cases)
+    return matrices, tensors, -missing, plain, len(used) - len(architecture.index), len(architecture.model_types)
 
 
 def _named(architecture: Architecture, names: Iterable[_Name]) -> list[_Name]:

@@ -1,9 +1,11 @@
 """Roles of an unknown family, inferred from the words that people use. What is inferred is marked so."""
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from drillcore.weights.architecture import Architecture, MatrixSpec, Pattern, numbered, unwrapped
+from drillcore.weights.role import KINDS
 from drillcore.weights.source import TensorSpec
 
 # The last word(s) of a module's name → kind. Fused names are left unknown: their layout cannot be guessed.
@@ -20,59 +22,70 @@ _WORDS = {
     "unembed": ("lm_head", "output", "unembed", "head", "embed_out", "decoder", "output_projection"),
 }  # fmt: skip
 _KIND_OF = {word: kind for kind, words in _WORDS.items() for word in words}
+_CROSS = ("cross", "encoder_attn", "encdec")
 _OUTER = frozenset({"embed", "unembed"})
 
 
 def infer_architecture(specs: Iterable[TensorSpec]) -> Architecture:
     """An architecture with one pattern per recognised name; what it does not name stays unknown."""
-    specs = list(specs)
-    width = _stream_width(specs)
+    kinds = {spec: kind for spec in specs if (kind := _kind(spec)) is not None}
+    width = _stream_width(kinds)
+    faced = {spec: kind for spec, kind in kinds.items() if width in spec.shape}
+    towers = {_tower(spec.name) for spec, kind in faced.items() if kind not in _OUTER}
     patterns: dict[tuple[str, tuple[str, ...]], Pattern] = {}
-    for spec in specs:
-        kind = _kind(spec)
-        if kind is None or width not in spec.shape:
-            continue
+    for spec, kind in faced.items():
         key, numbers = numbered(unwrapped(spec.name))
         slots = _slots(key, numbers)
-        patterns[key, slots] = Pattern(key, slots, "", "", (_spec(kind, spec, width),))
+        stack = _tower(spec.name) if len(towers) > 1 and kind not in _OUTER else ""
+        patterns[key, slots] = Pattern(key, slots, stack, "", (_spec(kind, spec, width),))
     return Architecture.of("unknown", patterns.values())
+
+
+_LAYER = re.compile(r"(?:^|(?<=\.))\d+(?=\.)")
+
+
+def _tower(name: str) -> str:
+    """What stands before the layer's number, without the word for layers: decoder.layers.0.q → decoder."""
+    return unwrapped(name)[: _first_number(unwrapped(name))].rstrip(".").rpartition(".")[0]
+
+
+def _first_number(name: str) -> int:
+    found = _LAYER.search(name)
+    return found.start() if found else 0
 
 
 def _slots(key: str, numbers: tuple[str, ...]) -> tuple[str, ...]:
     """What each number of a name is: the layer first, an expert after the word, otherwise itself."""
     words = key.split(".")
     before = [words[i - 1] if i else "" for i, word in enumerate(words) if word == "#"]
-    rest = ("expert" if word in ("experts", "expert") else number for word, number in zip(before, numbers, strict=True))
-    return ("layer", *list(rest)[1:]) if numbers else ()
-
-
-_LAYER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
+    rest = ["expert" if word in ("experts", "expert") else number for word, number in zip(before, numbers, strict=True)]
+    return ("layer", *rest[1:]) if numbers else ()
 
 
 def _kind(spec: TensorSpec) -> str | None:
     if len(spec.shape) != 2:
         return None
-    parts = spec.name.removesuffix(".weight").split(".")
-    if parts[-1] in ("bias",):
-        return None
-    kind = _KIND_OF.get(parts[-1].lower())
+    *path, last = spec.name.removesuffix(".weight").split(".")
+    kind = _KIND_OF.get(last.lower())
     inside = _LAYER.search(spec.name) is not None
-    return kind if kind is not None and (kind in _OUTER) != inside else None
+    if kind is None or (kind in _OUTER) == inside:
+        return None
+    if kind in ("q", "k", "v", "o") and any(word in part.lower() for part in path for word in _CROSS):
+        return f"cross_{kind}"
+    if kind in ("gate", "up", "down") and any("shared_expert" in part for part in path):
+        return f"shared_{kind}"
+    return kind
 
 
-def _stream_width(specs: list[TensorSpec]) -> int:
+def _stream_width(kinds: Mapping[TensorSpec, str]) -> int:
     """The dimension that most of the recognised block matrices share."""
-    counts: dict[int, int] = {}
-    for spec in specs:
-        if _kind(spec) not in (None, *_OUTER):
-            for size in set(spec.shape):
-                counts[size] = counts.get(size, 0) + 1
-    return max(counts, key=lambda s: (counts[s], -s)) if counts else 0
+    counts = Counter(size for spec, kind in kinds.items() if kind not in _OUTER for size in set(spec.shape))
+    return max(counts, key=lambda size: (counts[size], -size), default=0)
 
 
 def _spec(kind: str, spec: TensorSpec, width: int) -> MatrixSpec:
     """Orientation from the shape where the two sides differ; nn.Linear's where they do not."""
     out, into = spec.shape
-    faces_in = kind in ("q", "k", "v", "gate", "up", "unembed")
+    faces_in = KINDS[kind][0] == "residual"
     turned = kind == "embed" if out == into else into != width if faces_in else out != width
     return MatrixSpec(kind=kind, orientation="in_out" if turned else "out_in", optional=True, param=True)
