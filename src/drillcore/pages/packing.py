@@ -48,14 +48,25 @@ class Packed:
         return (row.n - m) / (m * (row.n - 1))
 
     @property
-    def lines(self) -> list[tuple[str, Row | None, Row | None, Row | None]]:
-        """The table of this matrix: label, the row as it is, or its raw and its centred form."""
-        names = dict.fromkeys(name for name, _ in self.rows if name != "norm_quantile")
-        order = [*(n for n in LABELS if n in names), *(n for n in names if n not in LABELS)]
-        return [
-            (LABELS.get(n, n), self.rows.get((n, "")), self.rows.get((n, "raw")), self.rows.get((n, "centred")))
-            for n in order
-        ]
+    def plain(self) -> list[tuple[str, Row]]:
+        """Label and row of what has one value."""
+        return [(LABELS.get(name, name), self.rows[name, ""]) for name in self._names() if (name, "") in self.rows]
+
+    @property
+    def doubled(self) -> list[tuple[str, Row | None, Row | None]]:
+        """Label and row, raw and centred."""
+        names = [n for n in self._names() if (n, "raw") in self.rows or (n, "centred") in self.rows]
+        return [(LABELS.get(n, n), self.rows.get((n, "raw")), self.rows.get((n, "centred"))) for n in names]
+
+    @property
+    def quantiles(self) -> list[tuple[str, Row]]:
+        """"5 %" and its row."""
+        found = [(subset, row) for (name, subset), row in self.rows.items() if name == "norm_quantile" and subset]
+        return [(f"{100 * float(subset.removeprefix('q')):g} % quantile", row) for subset, row in found]
+
+    def _names(self) -> list[str]:
+        names = dict.fromkeys(name for name, _ in self.rows)
+        return [*(n for n in LABELS if n in names), *(n for n in names if n not in LABELS)]
 
 
 def packed(index: RowIndex) -> list[Packed]:
@@ -140,11 +151,11 @@ def _threshold_name(at: float, name: str) -> dict[str, object]:
 
 def _ranked(traces: list[Trace], names: list[str], title: str, settings: dict[str, object]) -> Figure:
     """A figure with one line per matrix and its legend on top."""
-    made = figure(traces, title, "", height=110 + 44 * len(names), xaxis=settings,
+    made = figure(traces, title, "", height=130 + 44 * len(names), xaxis=settings,
                   yaxis={"autorange": "reversed", "showgrid": False})  # fmt: skip
-    made["layout"]["margin"]["t"] = 44
-    made["layout"] |= {"showlegend": True, "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0,
-                       "itemclick": False, "itemdoubleclick": False}}  # fmt: skip
+    made["layout"]["margin"]["t"] = 62
+    made["layout"] |= {"showlegend": True, "legend": {"orientation": "h", "yref": "container", "y": 1,
+                       "yanchor": "top", "x": 0, "itemclick": False, "itemdoubleclick": False}}  # fmt: skip
     return made
 
 
@@ -158,7 +169,7 @@ def _depth_figure(matrices: list[Packed]) -> Figure:
     for place, (kind, found) in enumerate(by_kind.items()):
         layers = sorted(found)
         means = [sum(found[layer]) / len(found[layer]) for layer in layers]
-        colour, symbol = kind_style(place)
+        colour, symbol, _ = kind_style(place)
         hover = [f"{kind.label}, layer {layer}: {text(mean, 4)}" for layer, mean in zip(layers, means, strict=True)]
         traces.append(line([float(x) for x in layers], [five(v) for v in means], kind.label, colour, hover=hover,
                            symbols=symbol, size=5, width=1.5))  # fmt: skip

@@ -1,7 +1,7 @@
 """The rows of a survey by measure and kind, and how kinds and numbers are written."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import isfinite, nan
 from typing import NamedTuple
 
@@ -89,11 +89,6 @@ def size(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.1f} TB"
-
-
-def listed(words: Sequence[str]) -> str:
-    """Words as English lists them: "q, k and v"."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
 
 
 def spans(numbers: Iterable[int]) -> str:

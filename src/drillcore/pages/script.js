@@ -4,7 +4,7 @@
   const root = document.documentElement;
   const by = (id) => document.getElementById(id);
   const shown = new Map(); // element → figure, in the light colours
-  const config = { responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtons: [["toImage"]] };
+  const config = { responsive: true, displaylogo: false, displayModeBar: true, modeBarButtons: [["toImage"]] };
   root.dataset.failed = "0";
 
   /* Theme: figures are written in light colours and swapped, string by string. */
@@ -23,7 +23,7 @@
     by("theme").textContent = theme === "dark" ? "Light" : "Dark";
     for (const swatch of document.querySelectorAll(".swatch")) {
       const light = swatch.dataset.colour;
-      swatch.style.background = isDark() ? data.dark[light] ?? light : light;
+      swatch.style.color = isDark() ? data.dark[light] ?? light : light;
     }
     if (redraw) for (const [node, figure] of shown) draw(node, figure);
   }
@@ -49,6 +49,7 @@
     layout.font.family = getComputedStyle(document.body).fontFamily;
     layout.hoverlabel = { bgcolor: isDark() ? "#2b3138" : "#ffffff", bordercolor: layout.font.color,
       font: { color: layout.font.color, family: layout.font.family }, align: "left" };
+    layout.modebar = { bgcolor: "rgba(0,0,0,0)", color: layout.font.color, activecolor: layout.font.color };
     try {
       if (!node.classList.contains("js-plotly-plot")) node.replaceChildren();
       return Plotly.react(node, traces, layout, config).catch((error) => failed(node, error));
@@ -181,7 +182,7 @@
 
   /* Census: only one page of rows is ever in the document. */
   function census() {
-    const size = 100;
+    const size = 50;
     const { entries, left_out: leftOut } = data.census;
     const folded = entries.map((e) => e.join("\n").toLowerCase());
     const body = by("census-table").tBodies[0];
