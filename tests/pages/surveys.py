@@ -19,7 +19,9 @@ def made_survey(rows: Sequence[Row], entries: Sequence[Entry] = (), faces: dict[
     """A survey of these rows, with the verdicts that drillcore gives them."""
     table = Table(tuple(rows))
     faces = FACES if faces is None else faces
-    present = dict.fromkeys((r.stack or "", r.kind or "") for r in rows if r.measure.startswith(("continuity", "spectrum")))
+    present = dict.fromkeys(
+        (r.stack or "", r.kind or "") for r in rows if r.measure.startswith(("continuity", "spectrum"))
+    )
     summary = tuple(summarise(table, stack, kind, faces.get(kind, "")) for stack, kind in present)
     facts = {"source": "made-up/model", "settings": {"rank": 8, "layers": None}, "seconds": 1.5}
     return Survey(table, Census(tuple(entries), "llama", "model_type"), facts, summary)
@@ -36,9 +38,7 @@ def kind_rows(kind: str, layers: Sequence[int], *, stack: str = "", shared: floa
         yield from _spectrum(random, kind, stack, layer, layer in blur)
 
 
-def _pairs(
-    random: Random, measure: str, kind: str, stack: str, layers: Sequence[int], level: float
-) -> Iterator[Row]:
+def _pairs(random: Random, measure: str, kind: str, stack: str, layers: Sequence[int], level: float) -> Iterator[Row]:
     null = subspace_overlap(DIMENSION, 8) if "subspace" in measure else abs_cos(DIMENSION)
     gram = "gram" in measure
     following = set(pairwise(layers))
@@ -81,6 +81,7 @@ def expert_rows(kind: str, layers: Sequence[int]) -> Iterator[Row]:
 
 def packing_rows(kind: str, n: int = 50_000, m: int = DIMENSION, layer: int | None = None) -> Iterator[Row]:
     """Superposition of one matrix; its largest overlap was not computed."""
+
     def row(name: str, value: float | None, **more: object) -> Row:
         return Row(kind=kind, stack="", layer=layer, measure=f"superposition.{name}", value=value, **more)  # type: ignore[arg-type]
 
@@ -111,7 +112,10 @@ def rich_survey() -> Survey:
     rows += [*expert_rows("gate", layers), *expert_rows("down", layers)]
     rows += [r for kind in ("embed", "unembed") for r in packing_rows(kind)]
     rows += [r for layer in layers for r in packing_rows("up", n=1024, layer=layer)]
-    entries = [entry(NASTY, "unknown", NASTY, "give --roles"), entry("lost", "missing", "the configuration promises it")]
+    entries = [
+        entry(NASTY, "unknown", NASTY, "give --roles"),
+        entry("lost", "missing", "the configuration promises it"),
+    ]
     entries += [entry(f"layers.{i}.q_proj.weight") for i in range(120)]
     return made_survey(rows, entries)
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
+from math import ceil, floor, log10
 
 from drillcore.pages.colours import CONTROL, INK, INPUT, NULL, OUTPUT, kind_style
 from drillcore.pages.figures import Figure, Trace, depth_axis, figure, line
@@ -60,7 +61,7 @@ class Packed:
 
     @property
     def quantiles(self) -> list[tuple[str, Row]]:
-        """"5 %" and its row."""
+        """ "5 %" and its row."""
         found = [(subset, row) for (name, subset), row in self.rows.items() if name == "norm_quantile" and subset]
         return [(f"{100 * float(subset.removeprefix('q')):g} % quantile", row) for subset, row in found]
 
@@ -100,12 +101,27 @@ def _overlap_figure(matrices: list[Packed]) -> Figure:
     names = [escape(p.label) for p in matrices]
     series = (
         ("raw", "as stored", [p.value("mean_sq_overlap", "raw") for p in matrices], "circle", INPUT),
-        ("centred", "mean row removed", [p.value("mean_sq_overlap", "centred") for p in matrices], "circle-open", INPUT),
+        (
+            "centred",
+            "mean row removed",
+            [p.value("mean_sq_overlap", "centred") for p in matrices],
+            "circle-open",
+            INPUT,
+        ),
         ("1/m", "random, 1/m", [1 / m if (m := p.value("m")) else None for p in matrices], "line-ns-open", NULL),
         ("Welch", "Welch bound, κ²", [p.welch for p in matrices], "diamond-open", OUTPUT),
     )
     traces = [_dots(names, values, f"{label}", symbol, colour) for _, label, values, symbol, colour in series]
-    return _ranked(traces, names, "mean squared overlap", {"type": "log"})
+    ticks = _ticks([v for trace in traces for v in trace["x"] if v])
+    return _ranked(traces, names, "mean squared overlap", {"type": "log", "tickvals": ticks, "tickangle": 0})
+
+
+def _ticks(values: list[float]) -> list[float]:
+    """Round numbers for a logarithmic axis, a handful of them whatever its span."""
+    decades = log10(max(values) / min(values))
+    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1 else (1.0, 3.0) if decades < 3 else (1.0,)
+    exponents = range(floor(log10(min(values))), ceil(log10(max(values))) + 1)
+    return [float(f"{step}e{exponent}") for exponent in exponents for step in steps]
 
 
 def _dots(names: list[str], values: list[float | None], label: str, symbol: str, colour: str) -> Trace:

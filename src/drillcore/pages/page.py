@@ -12,7 +12,7 @@ from drillcore.pages import colours, words
 from drillcore.pages.continuity_figures import EXPERTS, VIEWS, continuity_figures, expert_figures
 from drillcore.pages.heat_maps import MEASURES, UNIT, colour_scales, heat_figures, heat_maps
 from drillcore.pages.packing import packed, packing_figures
-from drillcore.pages.rows import Kind, RowIndex, cosine, size, text
+from drillcore.pages.rows import Kind, RowIndex, cosine, count, size, text
 from drillcore.pages.spectra_figures import BY_DEPTH, depth_figures, spectrum_figures
 from drillcore.pages.tables import census_data, flat, parameters, status_groups
 from drillcore.runs import write_text
@@ -42,7 +42,8 @@ def render(survey: "Survey") -> str:
         loader=PackageLoader("drillcore.pages", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"num": text, "cos": cosine, "size": size}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.filters |= {"num": text, "cos": cosine, "size": size, "count": count}
     return environment.get_template("survey.html.j2").render(**_context(survey))
 
 

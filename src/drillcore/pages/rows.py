@@ -84,11 +84,23 @@ def size(nbytes: float) -> str:
     >>> size(90_868_376)
     '90.9 MB'
     """
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.1f} TB"
+    return _scaled(nbytes, ("B", "kB", "MB", "GB", "TB"))
+
+
+def count(number: float) -> str:
+    """A large count in words.
+
+    >>> count(22_713_216), count(8_030_261_248)
+    ('22.7 million', '8.03 billion')
+    """
+    return _scaled(number, ("", "thousand", "million", "billion", "trillion"))
+
+
+def _scaled(number: float, units: tuple[str, ...]) -> str:
+    step = 0
+    while number >= 1000 and step < len(units) - 1:
+        number, step = number / 1000, step + 1
+    return f"{text(number)} {units[step]}".strip()
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -45,12 +45,13 @@
 
   function draw(node, figure) {
     shown.set(node, figure);
-    const { data: traces, layout } = swapped(figure, isDark() ? data.dark : {});
-    layout.font.family = getComputedStyle(document.body).fontFamily;
-    layout.hoverlabel = { bgcolor: isDark() ? "#2b3138" : "#ffffff", bordercolor: layout.font.color,
-      font: { color: layout.font.color, family: layout.font.family }, align: "left" };
-    layout.modebar = { bgcolor: "rgba(0,0,0,0)", color: layout.font.color, activecolor: layout.font.color };
     try {
+      const { data: traces, layout } = swapped(figure, isDark() ? data.dark : {});
+      const { color } = layout.font;
+      layout.font.family = getComputedStyle(document.body).fontFamily;
+      layout.hoverlabel = { bgcolor: isDark() ? "#2b3138" : "#ffffff", bordercolor: color, align: "left",
+        font: { color, family: layout.font.family } };
+      layout.modebar = { bgcolor: "rgba(0,0,0,0)", color, activecolor: color };
       if (!node.classList.contains("js-plotly-plot")) node.replaceChildren();
       return Plotly.react(node, traces, layout, config).catch((error) => failed(node, error));
     } catch (error) {

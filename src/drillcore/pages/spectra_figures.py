@@ -70,7 +70,9 @@ def _ratio(rows: dict[int, Row], first: dict[int, Row], place: int) -> Trace:
     ratios = [_over(rows.get(layer), first[layer]) for layer in layers]
     hover = [f"layer {layer}: σ{place}/σ1 = {text(ratio, 4)}" for layer, ratio in zip(layers, ratios, strict=True)]
     colour = RAMP[min(place - 2, len(RAMP) - 1)]
-    return line([float(x) for x in layers], [four(r) for r in ratios], f"σ{place}", colour, hover=hover, width=1.5, size=4)
+    return line(
+        [float(x) for x in layers], [four(r) for r in ratios], f"σ{place}", colour, hover=hover, width=1.5, size=4
+    )
 
 
 def _over(row: Row | None, first: Row) -> float | None:

@@ -38,6 +38,8 @@ def findings(survey: "Survey", matrices: Sequence[Packed]) -> list[Markup]:
     measured = [s for s in survey.summary if facing(s).word != "not measured"]
     said = [_sharing(measured), *_extremes(measured), *_controls(measured)] if measured else []
     said += [_packing(p) for p in matrices if p.layer is None and p.kind.kind in ("embed", "unembed")]
+    if survey.rows.where(status="one-layer").rows:
+        said.insert(0, Markup("There is one layer, so that there is no neighbour to compare it with."))
     return said or [Markup("No pair of layers and no embedding was measured; see the statuses below.")]
 
 
@@ -51,8 +53,10 @@ def warnings(survey: "Survey", index: RowIndex) -> list[str]:
         found.append(f"{_count(len(left_out), 'tensor')} left out: {first}{more}. The census says what to do.")
     if survey.census.decided_by == "inferred":
         found.append("The family is unknown: every role was inferred from names and shapes. Check the census.")
-    found += _doubtful(index, "unidentifiable", "not identifiable (σ₁ and σ₂ too close): trust the subspace")
-    found += _doubtful(index, "not-converged", "not converged: their bounds say how far off they may be")
+    found += _doubtful(
+        index, "unidentifiable", "are not identifiable, since σ₁ and σ₂ are too close; trust the subspace there"
+    )
+    found += _doubtful(index, "not-converged", "did not converge; their bounds say how far off they may be")
     return found
 
 
@@ -63,7 +67,7 @@ def _doubtful(index: RowIndex, status: str, meaning: str) -> list[str]:
         layers = {r.layer for r in rows if r.status == status and r.layer is not None}
         total += len(layers)
         places += [f"{kind.label} (layers {spans(layers)})"] if layers else []
-    return [f"{_count(total, 'pair')} of leading vectors {meaning}: {'; '.join(places)}."] if total else []
+    return [f"The leading vectors of {_matrices(total)} {meaning}: {'; '.join(places)}."] if total else []
 
 
 def _sharing(lines: Sequence["KindSummary"]) -> Markup:
@@ -90,10 +94,16 @@ def _extremes(lines: Sequence["KindSummary"]) -> list[Markup]:
     if shared:
         top, last = shared[-1], shared[0]
         said.append(
-            Markup("The strongest is {}: the leading {} directions of neighbouring layers have a mean |cos| of {}, {} the {} "
-                   "of independent directions{}.").format(
-                _bold(top), "output" if top.faces == "out" else "input", cosine(facing(top).mean), _over_null(top),
-                cosine(facing(top).null), _weakest(last) if len(shared) > 1 else "",
+            Markup(
+                "The strongest is {}: the leading {} directions of neighbouring layers have a mean |cos| of {}, {} the {} "
+                "of independent directions{}."
+            ).format(
+                _bold(top),
+                "output" if top.faces == "out" else "input",
+                cosine(facing(top).mean),
+                _over_null(top),
+                cosine(facing(top).null),
+                _weakest(last) if len(shared) > 1 else "",
             )  # fmt: skip
         )
     chance = [_bold(s) for s in lines if facing(s).word == "at chance"]
@@ -161,6 +171,10 @@ def _times(ratio: float) -> str:
 def _over_null(line: "KindSummary") -> str:
     side = facing(line)
     return _times(side.mean / side.null) if side.mean is not None and side.null else "–"
+
+
+def _matrices(number: int) -> str:
+    return "1 matrix" if number == 1 else f"{number:,} matrices"
 
 
 def _count(number: int, noun: str) -> str:
