@@ -12,9 +12,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 import pytest
-from surveys import (
-    NASTY, entry, expert_rows, kind_rows, made_survey, packing_rows, rich_survey,
-)  # fmt: skip
+from surveys import NASTY, entry, expert_rows, kind_rows, made_survey, packing_rows, rich_survey
 
 import drillcore
 from drillcore.measures.verdict import KindSummary

@@ -145,8 +145,10 @@ def _norm_figure(matrices: list[Packed]) -> Figure:
         x = [value for pair in ends for value in (*pair, None)]
         y = [n for name in names for n in (name, name, None)]
         words = [f"{label}: {text(a)} to {text(b)}" for a, b in ends for _ in range(3)]
-        traces.append({"type": "scatter", "mode": "lines", "name": label, "x": x, "y": y, "text": words,
-                       "hovertemplate": "%{text}<extra></extra>", "line": {"width": width, "color": colour}})  # fmt: skip
+        traces.append({
+            "type": "scatter", "mode": "lines", "name": label, "x": x, "y": y, "text": words,
+            "hovertemplate": "%{text}<extra></extra>", "line": {"width": width, "color": colour},
+        })  # fmt: skip
     medians = _dots(names, [p.value("norm_median") for p in matrices], "median", "line-ns-open", INK)
     reached = [v for p in matrices if (v := p.value("norm_max")) is not None]
     made = _ranked([*traces, medians], names, "norm of the vectors", {"range": [0, max(reached, default=1.0) * 1.05]})

@@ -5,6 +5,7 @@
   const by = (id) => document.getElementById(id);
   const shown = new Map(); // element → figure, in the light colours
   const config = { responsive: true, displaylogo: false, displayModeBar: true, modeBarButtons: [["toImage"]] };
+  let turns = 0; // a later round of drawing ends an earlier one
   root.dataset.failed = "0";
 
   /* Theme: figures are written in light colours and swapped, string by string. */
@@ -25,7 +26,20 @@
       const light = swatch.dataset.colour;
       swatch.style.color = isDark() ? data.dark[light] ?? light : light;
     }
-    if (redraw) for (const [node, figure] of shown) draw(node, figure);
+    if (redraw) oneByOne([...shown.keys()].sort((a, b) => fromView(a) - fromView(b)), (node) => draw(node, shown.get(node)));
+  }
+
+  /* Figures one after the other, so that the page answers meanwhile; those in view come first. */
+  const fromView = (node) => Math.abs(node.getBoundingClientRect().top - innerHeight / 2);
+  async function oneByOne(nodes, make) {
+    const turn = ++turns;
+    delete root.dataset.drawn;
+    for (const node of nodes) {
+      if (turn !== turns) return;
+      await make(node);
+      await new Promise((resume) => setTimeout(resume));
+    }
+    root.dataset.drawn = String(shown.size);
   }
 
   /* Figures. One that fails says so on the page and on the console. */
@@ -223,23 +237,23 @@
     show();
   }
 
-  /* Start: tables first, then the figures one after the other, so that the page can be read meanwhile. */
+  /* Start: tables first, then the figures. */
   async function start() {
     const preferred = matchMedia("(prefers-color-scheme: dark)");
     setTheme(preferred.matches ? "dark" : "light", false);
     preferred.addEventListener("change", (event) => setTheme(event.matches ? "dark" : "light", true));
     by("theme").addEventListener("click", () => setTheme(isDark() ? "light" : "dark", true));
-    let before = null;
-    addEventListener("beforeprint", () => { before = root.dataset.theme; setTheme("light", isDark()); });
+    let before = null; // the browser does not wait for anything that is drawn later
+    addEventListener("beforeprint", () => {
+      before = root.dataset.theme;
+      setTheme("light", false);
+      if (before === "dark") for (const [node, figure] of shown) draw(node, figure);
+    });
     addEventListener("afterprint", () => setTheme(before, before === "dark"));
     census();
     views();
     await heatMaps();
-    for (const node of document.querySelectorAll(".plot[data-figure]:not(#heat):not(#decay)")) {
-      await drawNamed(node);
-      await new Promise((resume) => setTimeout(resume));
-    }
-    root.dataset.drawn = String(shown.size);
+    await oneByOne(document.querySelectorAll(".plot[data-figure]:not(#heat):not(#decay)"), drawNamed);
   }
   start().catch((error) => console.error("drillcore: the page failed", error));
 })();

@@ -93,18 +93,15 @@ def _extremes(lines: Sequence["KindSummary"]) -> list[Markup]:
     said = []
     if shared:
         top, last = shared[-1], shared[0]
+        weakest = _weakest(last) if len(shared) > 1 else ""
+        side = "output" if top.faces == "out" else "input"
+        start = Markup(
+            "The strongest is {}: the leading {} directions of neighbouring layers have a mean |cos| of {}, "
+        )
         said.append(
-            Markup(
-                "The strongest is {}: the leading {} directions of neighbouring layers have a mean |cos| of {}, {} the {} "
-                "of independent directions{}."
-            ).format(
-                _bold(top),
-                "output" if top.faces == "out" else "input",
-                cosine(facing(top).mean),
-                _over_null(top),
-                cosine(facing(top).null),
-                _weakest(last) if len(shared) > 1 else "",
-            )  # fmt: skip
+            start.format(_bold(top), side, cosine(facing(top).mean))
+            + f"{_over_null(top)} the {cosine(facing(top).null)} of independent directions"
+            + Markup("{}.").format(weakest)
         )
     chance = [_bold(s) for s in lines if facing(s).word == "at chance"]
     if chance and shared:
@@ -146,9 +143,10 @@ def _packing(p: Packed) -> Markup:
     welch = f" and {_times(value / p.welch)} the Welch bound {text(p.welch)}, the least possible" if p.welch else ""
     centred = p.value("mean_sq_overlap", "centred")
     without = f"; with the mean row taken out, {_times(centred * m)} 1/m" if centred is not None else ""
-    return Markup(
-        "{} packs {} vectors into {} dimensions. Their mean squared overlap, {}, is {} the 1/m = {} of random directions{}{}."
-    ).format(name, text(n), text(m), text(value), _times(value * m), text(1 / m), welch, without)
+    chance = f"{_times(value * m)} the 1/m = {text(1 / m)} of random directions"
+    return Markup("{} packs {} vectors into {} dimensions. Their mean squared overlap, {}, is {}{}{}.").format(
+        name, text(n), text(m), text(value), chance, welch, without
+    )
 
 
 def _bold(line: "KindSummary") -> Markup:
