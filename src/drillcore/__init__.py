@@ -14,14 +14,16 @@ _PUBLIC = {
     "describe": "drillcore.verbs.describe",
     "report": "drillcore.pages.page",
     "open_source": "drillcore.weights",
+    "InputError": "drillcore.weights",
 }
 
-__all__ = ["describe", "open_source", "report", "survey"]
+__all__ = ["InputError", "describe", "open_source", "report", "survey"]
 
 if TYPE_CHECKING:
     from drillcore.pages.page import report as report
     from drillcore.verbs.describe import describe as describe
     from drillcore.verbs.survey import survey as survey
+    from drillcore.weights import InputError as InputError
     from drillcore.weights import open_source as open_source
 
 

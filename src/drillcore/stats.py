@@ -7,6 +7,8 @@ unit vectors, c² ~ Beta(1/2, (d − 1)/2) (Muirhead, Aspects of Multivariate St
 from math import exp, lgamma, pi, sqrt
 from typing import NamedTuple
 
+_EULER = 0.5772156649015329
+
 
 class Null(NamedTuple):
     """Mean and standard deviation of a statistic under chance."""
@@ -59,6 +61,43 @@ def subspace_overlap(d: int, k: int) -> Null:
     if d == 1:
         return Null(1.0, 0.0)
     return Null(k / d, sqrt(2.0 / ((d - 1) * (d + 2))) * (d - k) / d)
+
+
+def squared_cos(d: int) -> Null:
+    """Null of cos² between independent unit vectors in `d` dimensions: Beta(1/2, (d − 1)/2).
+
+    Mean 1/d, variance 2(d − 1)/(d²(d + 2)). The cosines of different pairs among independent vectors are
+    uncorrelated, so the mean over N pairs has the same mean and this standard deviation over √N.
+
+    >>> round(squared_cos(384).mean, 6)
+    0.002604
+    """
+    _check(d)
+    return Null(1 / d, sqrt(2 * (d - 1) / (d + 2)) / d)
+
+
+def largest_abs_cos(d: int, pairs: int) -> float:
+    """Mean of the largest |cos| among `pairs` pairs of independent unit vectors in `d` dimensions.
+
+    The pairs count as independent and the maximum as Gumbel (Cai, Fan and Jiang, Distributions of angles in
+    random packing on spheres, JMLR 14, 2013), whose mean is its exp(−e^−γ) quantile, γ Euler's constant.
+    """
+    return abs_cos_quantile(d, exp(-exp(-_EULER) / pairs))
+
+
+def welch_bound(n: int, d: int) -> float:
+    """Lower bound κ of the largest |cos| among `n` > `d` unit vectors; κ² also bounds the mean of cos².
+
+    κ² = (n − d)/(d(n − 1)) (Welch, Lower bounds on the maximum cross correlation of signals, 1974). Every tight
+    frame reaches it in the mean, only an equiangular one in the maximum.
+
+    >>> round(welch_bound(3, 2), 4)
+    0.5
+    """
+    _check(d)
+    if n <= d:
+        raise ValueError(f"the Welch bound needs more vectors than dimensions, got {n} in {d}")
+    return sqrt((n - d) / (d * (n - 1)))
 
 
 def _check(d: int) -> None:

@@ -1,9 +1,11 @@
 """Upper bounds on the spectral norm that are bounds: a Ritz value is a lower one."""
 
+from math import isfinite, sqrt
+
 import torch
 
 from drillcore.linalg.factored import Matrix, Product
-from drillcore.linalg.operator import NonFiniteError
+from drillcore.linalg.operator import NonFiniteError, row_blocks
 
 
 def spectral_norm_bound(W: Matrix) -> float:
@@ -18,11 +20,11 @@ def spectral_norm_bound(W: Matrix) -> float:
         return spectral_norm_bound(W.left) * spectral_norm_bound(W.right)
     columns = torch.zeros(W.shape[1], dtype=torch.float64, device=W.device)
     largest_row, squares = 0.0, 0.0
-    for block in W.split(max(1, (1 << 22) // max(1, W.shape[1]))):
+    for _, block in row_blocks(W, 1 << 22):
         magnitude = block.double().abs()
         columns += magnitude.sum(0)
         largest_row = max(largest_row, float(magnitude.sum(1).max()))
         squares += float(magnitude.square().sum())
-    if not squares < float("inf"):
+    if not isfinite(squares):
         raise NonFiniteError("the matrix holds NaN or infinity")
-    return min(squares**0.5, (float(columns.max()) * largest_row) ** 0.5)
+    return min(sqrt(squares), sqrt(float(columns.max()) * largest_row))

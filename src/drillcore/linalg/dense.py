@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from drillcore.linalg.factored import Product
-from drillcore.linalg.operator import DenseOperator, Operator, ProductOperator
+from drillcore.linalg.operator import DenseOperator, Operator, ProductOperator, row_blocks
 
 
 class Spectrum(NamedTuple):
@@ -36,7 +36,7 @@ def full_spectrum(operator: Operator) -> Spectrum:
 
 def _of_tall(W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     gram = torch.zeros(W.shape[1], W.shape[1], dtype=torch.float64, device=W.device)
-    for block in W.split(max(1, (1 << 22) // W.shape[1])):
+    for _, block in row_blocks(W, 1 << 22):
         wide = block.double()
         gram.addmm_(wide.T, wide)
     squares, vectors = torch.linalg.eigh(gram)

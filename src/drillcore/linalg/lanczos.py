@@ -5,6 +5,7 @@ A Krylov space from one vector holds one copy of a repeated singular value: `hid
 """
 
 from collections.abc import Callable
+from math import sqrt
 from typing import NamedTuple
 
 import torch
@@ -80,7 +81,7 @@ class _Chain:
 
 
 def _tiny(operator: Operator) -> float:
-    return 1e-7 * operator.frobenius / min(operator.shape) ** 0.5
+    return 1e-7 * operator.frobenius / sqrt(min(operator.shape))
 
 
 def lanczos(

@@ -6,6 +6,7 @@ BLAS reaches the memory rate on every x86 we measured, which torch's does not (b
 """
 
 from collections.abc import Iterator, Sequence
+from math import isfinite, sqrt
 from typing import Protocol
 
 import torch
@@ -15,6 +16,13 @@ from drillcore.linalg.factored import Matrix, Product
 
 _CACHE_ELEMENTS = 1 << 19  # float32 numbers of a row block: 2 MiB
 _HELD_ELEMENTS = 1 << 27  # float32 numbers of the largest matrix that is held converted: 512 MiB
+
+
+def row_blocks(W: Tensor, elements: int) -> Iterator[tuple[int, Tensor]]:
+    """Cut W into blocks of whole rows of about `elements` numbers: (first row, block)."""
+    rows = max(1, elements // max(1, W.shape[1]))
+    for start in range(0, W.shape[0], rows):
+        yield start, W[start : start + rows]
 
 
 class NonFiniteError(ValueError):
@@ -69,9 +77,9 @@ class DenseOperator:
         t, z = torch.empty(self.shape[0]), torch.zeros(self.shape[1])
         out, acc = t.numpy(), z.numpy()
         shift = beta * u.numpy()
-        for a, b in self._blocks():
-            out[a:b] = W[a:b] @ x - shift[a:b]
-            acc += out[a:b] @ W[a:b]
+        for part in self._parts():
+            out[part] = W[part] @ x - shift[part]
+            acc += out[part] @ W[part]
         return t, z
 
     def both(self, V: Tensor, U: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,15 +89,14 @@ class DenseOperator:
         W, X, Y = self.W.numpy(), V.contiguous().numpy(), U.contiguous().numpy()
         WV, WU = torch.empty(self.shape[0], V.shape[1]), torch.zeros(self.shape[1], U.shape[1])
         out, acc = WV.numpy(), WU.numpy()
-        for a, b in self._blocks():
-            out[a:b] = W[a:b] @ X
-            acc += W[a:b].T @ Y[a:b]
+        for part in self._parts():
+            out[part] = W[part] @ X
+            acc += W[part].T @ Y[part]
         return WV, WU
 
-    def _blocks(self) -> Iterator[tuple[int, int]]:
-        rows = max(1, _CACHE_ELEMENTS // max(1, self.shape[1]))
-        for a in range(0, self.shape[0], rows):
-            yield a, min(a + rows, self.shape[0])
+    def _parts(self) -> Iterator[slice]:
+        for start, block in row_blocks(self.W, _CACHE_ELEMENTS):
+            yield slice(start, start + block.shape[0])
 
 
 class StackedOperator:
@@ -121,14 +128,14 @@ class StackedOperator:
         return WV, WU
 
     def _blocks(self) -> Iterator[tuple[int, Tensor]]:
-        rows, start = max(1, 8 * _CACHE_ELEMENTS // self.shape[1]), 0
+        offset = 0
         for matrix in self.matrices:
-            for part in matrix.split(rows):
+            for start, part in row_blocks(matrix, 8 * _CACHE_ELEMENTS):
                 block = self._held.take(part.shape[0], part.shape[1], self.device).copy_(part)
                 if self.gain is not None:
                     block.mul_(self.gain)
-                yield start, block
-                start += part.shape[0]
+                yield offset + start, block
+            offset += matrix.shape[0]
 
 
 class ProductOperator:
@@ -187,11 +194,10 @@ def as_operator(
 
 
 def _frobenius(W: Tensor) -> float:
-    rows = max(1, (1 << 22) // max(1, W.shape[1]))
-    parts = [block.reshape(-1) for block in W.split(rows)]
+    parts = [block.reshape(-1) for _, block in row_blocks(W, 1 << 22)]
     total = sum(float(torch.dot(p, p)) for p in parts)
-    if total != total or total == float("inf"):
-        if not all(bool(torch.isfinite(p).all()) for p in parts):
-            raise NonFiniteError("the matrix holds NaN or infinity")
-        total = sum(float(torch.dot(p.double(), p.double())) for p in parts)
-    return total**0.5
+    if isfinite(total):
+        return sqrt(total)
+    if not all(bool(torch.isfinite(p).all()) for p in parts):
+        raise NonFiniteError("the matrix holds NaN or infinity")
+    return sqrt(sum(float(torch.dot(p.double(), p.double())) for p in parts))  # float32 squares overflowed

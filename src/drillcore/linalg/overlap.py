@@ -20,8 +20,8 @@ def subspace_overlap(A: Tensor, B: Tensor) -> float:
 def subspace_overlaps(bases: list[Tensor]) -> Tensor:
     """Overlap of every pair of L orthonormal bases (d × k each): L × L."""
     stacked, k = torch.cat(bases, dim=1), bases[0].shape[1]
-    squares = (stacked.T @ stacked).double().square()
-    return squares.unflatten(0, (-1, k)).unflatten(2, (-1, k)).sum(dim=(1, 3)) / k
+    layers = len(bases)
+    return (stacked.T @ stacked).double().square().view(layers, k, layers, k).sum(dim=(1, 3)) / k
 
 
 def principal_angles(A: Tensor, B: Tensor) -> Tensor:

@@ -55,7 +55,8 @@ class Triplets:
 
 def leading_triplets(
     W: Matrix | Sequence[Tensor], k: int, tol: float = 1e-5, *, key: str, full: bool = False,
-    scratch: Scratch | None = None, gain: Tensor | None = None, max_steps: int = 1000, stored: torch.dtype | None = None,
+    scratch: Scratch | None = None, gain: Tensor | None = None, max_steps: int = 1000,
+    stored: torch.dtype | None = None,
 ) -> Triplets:  # fmt: skip
     """Compute the k leading singular triplets of W.
 

@@ -61,7 +61,7 @@ class Survey:
 def survey(
     target: object, *, rank: int = 8, measures: Collection[str] | None = None, kinds: Collection[str] | None = None,
     layers: Collection[int] | None = None, spectrum: Literal["auto", "full"] = "auto", fold_norms: bool = False,
-    exact_max: bool = False, roles: Path | None = None, config: Path | None = None, device: str = "cpu",
+    exact_max: bool = False, roles: Path | None = None, config: Path | None = None, base: str | None = None, device: str = "cpu",
     progress: Progress | None = None,
 ) -> Survey:  # fmt: skip
     """Survey a checkpoint from its weights alone.
@@ -77,6 +77,7 @@ def survey(
         exact_max: the exact maximum overlap of vocabularies above 50,000 rows (slow).
         roles: a TOML file that gives the roles of an unknown family.
         config: a config.json to use instead of the one beside the weights.
+        base: the base model of a LoRA folder, where its configuration is not found beside it.
         device: "cpu" or a CUDA device.
         progress: called after every matrix.
 

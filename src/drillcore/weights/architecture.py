@@ -1,13 +1,14 @@
 """Architectures as data: one TOML file per family, checked when it is read.
 
 A file says, for each tensor name pattern, what the tensor is. See CONTRIBUTING.md for a worked example and
-`architectures/llama.toml` for the plainest one. A pattern is a module name relative to `prefix`; ``{layer}``
-and ``{expert}`` stand for numbers. ``.weight`` (and ``.bias``) are added unless the entry says ``param = true``.
+`architectures/llama.toml` for the plainest one. A pattern is a module name relative to `prefix` (one, or a list of
+spellings); ``{layer}``, ``{expert}`` and ``*`` stand for numbers. ``.weight`` (and ``.bias``) are added unless the
+entry says ``param = true``.
 """
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,7 @@ class MatrixSpec:
     stacked: bool = False
     optional: bool = False
     param: bool = False
+    copy_of: str = ""  # the module whose tensor this one repeats, where the checkpoint stores both
     when: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -55,25 +57,40 @@ class NormSpec:
     side: str
     feeds: tuple[str, ...] = ()
     zero_centered: bool = False
-    optional: bool = False
     when: Mapping[str, Any] = field(default_factory=dict)
+    unless: str = ""  # the case holds where the checkpoint has no module of this name (parallel branches, OPT-350m)
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A compiled name pattern with what it says; alternatives are tried in order by their `when`."""
+    """A name pattern with what it says; alternatives are tried in order by `when` and `unless`."""
 
-    regex: re.Pattern[str]
+    key: str  # the name with every number as "#": see `numbered`
+    slots: tuple[str, ...]  # what each of these numbers is: "layer", "expert", "*" (any), or the number itself
     stack: str
     config_key: str
     cases: tuple[MatrixSpec | NormSpec | str, ...]
+    layers: tuple[str, ...] = ()  # configuration keys of the number of layers, where they are not the usual ones
 
-    def case(self, config: Mapping[str, Any]) -> "MatrixSpec | NormSpec | str | None":
-        """The first case whose `when` agrees with the configuration."""
-        for case in self.cases:
-            if isinstance(case, str) or all(config.get(k, False) == v for k, v in case.when.items()):
-                return case
-        return None
+    def read(self, numbers: tuple[str, ...]) -> dict[str, int] | None:
+        """The layer and expert among the numbers of a name with this key; None where a fixed number differs."""
+        found = {}
+        for slot, number in zip(self.slots, numbers, strict=True):
+            if slot in ("layer", "expert"):
+                found[slot] = int(number)
+            elif slot not in ("*", number):
+                return None
+        return found
+
+    def case(self, config: Mapping[str, Any], has: Callable[[str], bool]) -> "MatrixSpec | NormSpec | str | None":
+        """The first case that agrees with the configuration and with the modules that the checkpoint `has`."""
+        return next((case for case in self.cases if isinstance(case, str) or _holds(case, config, has)), None)
+
+
+def _holds(case: MatrixSpec | NormSpec, config: Mapping[str, Any], has: Callable[[str], bool]) -> bool:
+    if isinstance(case, NormSpec) and case.unless and has(case.unless):
+        return False
+    return all((False if config.get(k) is None else config[k]) == v for k, v in case.when.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +101,77 @@ class Architecture:
     model_types: tuple[str, ...]
     prefixes: tuple[str, ...]
     tie_default: bool
+    head_marks: tuple[str, ...]  # parts of names that show an output head, where the family often has none
     patterns: tuple[Pattern, ...]
+    index: Mapping[str, tuple[Pattern, ...]]  # patterns by `key`
+
+    @classmethod
+    def of(
+        cls,
+        family: str,
+        patterns: Iterable[Pattern],
+        *,
+        model_types: Iterable[str] = (),
+        prefixes: Iterable[str] = (),
+        tie_default: bool = False,
+        head_marks: Iterable[str] = (),
+    ) -> "Architecture":
+        """An architecture whose patterns are indexed by name."""
+        patterns = tuple(patterns)
+        index: dict[str, tuple[Pattern, ...]] = {}
+        for pattern in patterns:
+            index[pattern.key] = (*index.get(pattern.key, ()), pattern)
+        longest_first = sorted({*prefixes, *PREFIXES}, key=lambda prefix: (-len(prefix), prefix))
+        return cls(
+            family, tuple(model_types), tuple(longest_first), tie_default, tuple(head_marks), patterns, index
+        )  # fmt: skip
 
     def match(self, name: str) -> tuple[Pattern, dict[str, int]] | None:
         """The pattern that names the tensor, with its layer and expert numbers; None where there is none."""
-        name = _unwrapped(name)
+        name = unwrapped(name)
         for prefix in self.prefixes:
-            if not name.startswith(prefix):
-                continue
-            for pattern in self.patterns:
-                found = pattern.regex.fullmatch(name, len(prefix))
-                if found:
-                    return pattern, {k: int(v) for k, v in found.groupdict().items() if v and v.isdigit()}
+            if name.startswith(prefix):
+                key, numbers = numbered(name[len(prefix) :])
+                for pattern in self.index.get(key, ()):
+                    found = pattern.read(numbers)
+                    if found is not None:
+                        return pattern, found
         return None
 
+    def block_norms(self) -> set[str]:
+        """The keys of the gains that stand on the stream or on a branch of it."""
+        return {p.key for p in self.patterns if p.key.endswith(".weight") and any(map(_faces_stream, p.cases))}
 
-_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.")
+    def required(self) -> dict[str, tuple[set[str], set[str]]]:
+        """Stack → (kinds that every model has once, kinds that every layer has)."""
+        kinds: dict[str, tuple[set[str], set[str]]] = {}
+        for pattern in self.patterns:
+            in_layers = "layer" in pattern.slots
+            for case in pattern.cases:
+                if isinstance(case, MatrixSpec) and not case.optional:
+                    kinds.setdefault(pattern.stack, (set(), set()))[in_layers].update(case.kinds)
+        return kinds
 
 
-def _unwrapped(name: str) -> str:
+def _faces_stream(case: MatrixSpec | NormSpec | str) -> bool:
+    return isinstance(case, NormSpec) and case.side != "inner"
+
+
+# What wrapping models and heads put before the modules of a family; a file adds its own.
+PREFIXES = ("", "model.", "transformer.", "language_model.", "language_model.model.", "model.language_model.")
+_WRAPPERS = re.compile(r"_orig_mod\.|_fsdp_wrapped_module\.|_checkpoint_wrapped_module\.|^(?:module\.)+")
+
+
+def unwrapped(name: str) -> str:
     """The name without what torch.compile, FSDP and DDP add."""
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name.removeprefix("module.")
+    return _WRAPPERS.sub("", name) if name[0] in "_m" or "._" in name else name
+
+
+def numbered(name: str) -> tuple[str, tuple[str, ...]]:
+    """The name with every number between dots as "#", and the numbers: layers.3.mlp → layers.#.mlp, ("3",)."""
+    parts = name.split(".")
+    numbers = tuple(part for part in parts if part.isdecimal())
+    return ".".join("#" if part.isdecimal() else part for part in parts) if numbers else name, numbers
 
 
 @cache
@@ -142,41 +207,44 @@ _EXAMPLE = (
 
 
 def _architecture(data: dict[str, Any]) -> Architecture:
-    _only(data, {"family", "model_types", "prefixes", "tie_default", "part"}, "the file")
-    patterns = [p for part in data["part"] for p in _part_patterns(part)]
-    prefixes = sorted({*data.get("prefixes", []), ""}, key=len, reverse=True)
-    return Architecture(
-        family=data["family"],
-        model_types=tuple(data.get("model_types", ())),
-        prefixes=tuple(prefixes),
+    _only(data, {"family", "model_types", "prefixes", "tie_default", "head_marks", "part"}, "the file")
+    if not isinstance(data["part"], list):
+        raise ValueError("part: expected [[part]], an array of tables")
+    return Architecture.of(
+        data["family"],
+        [p for part in data["part"] for p in _part_patterns(part)],
+        model_types=data.get("model_types", ()),
+        prefixes=data.get("prefixes", ()),
         tie_default=data.get("tie_default", False),
-        patterns=tuple(patterns),
+        head_marks=data.get("head_marks", ()),
     )
 
 
 def _part_patterns(part: dict[str, Any]) -> list[Pattern]:
-    _only(part, {"prefix", "stack", "config", "matrix", "norm", "other"}, "[[part]]")
-    stack, config_key, prefix = part.get("stack", ""), part.get("config", ""), part.get("prefix", "")
+    _only(part, {"prefix", "stack", "config", "layers", "matrix", "norm", "other"}, "[[part]]")
+    prefixes = _listed(part.get("prefix", ""))
 
-    def pattern(name: str, suffix: str, cases: list[Any]) -> Pattern:
-        return Pattern(_compile(prefix + name, suffix), stack, config_key, tuple(cases))
+    def patterns(name: str, suffix: str, cases: list[Any]) -> list[Pattern]:
+        return [_pattern(prefix + name, suffix, tuple(cases), part) for prefix in prefixes]
 
     made = []
     for name, value in part.get("matrix", {}).items():
-        specs = [_matrix(case, name) for case in _cases(value)]
-        made.append(pattern(name, "" if specs[0].param else r"\.weight", specs))
+        specs = [_matrix(case, name) for case in _listed(value)]
+        made += patterns(name, "" if specs[0].param else ".weight", specs)
         if not specs[0].param:
-            made.append(pattern(name, r"\.bias", [f"bias of {'/'.join(specs[0].kinds)}"]))
+            made += patterns(name, ".bias", [f"bias of {'/'.join(specs[0].kinds)}"])
     for name, value in part.get("norm", {}).items():
-        norms = [_norm(case, name) for case in _cases(value)]
-        made.append(pattern(name, r"(?:\.weight|\.gamma|\.scale)", norms))
-        made.append(pattern(name, r"(?:\.bias|\.beta)", [f"shift of the norm {name}"]))
+        norms = [_norm(case, name) for case in _listed(value)]
+        for gain in (".weight", ".gamma", ".scale"):
+            made += patterns(name, gain, norms)
+        for shift in (".bias", ".beta"):
+            made += patterns(name, shift, [f"shift of the norm {name}"])
     for name, text in part.get("other", {}).items():
-        made.append(pattern(name, "", [str(text)]))
+        made += patterns(name, "", [str(text)])
     return made
 
 
-def _cases(value: Any) -> list[dict[str, Any]]:
+def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
@@ -188,8 +256,10 @@ def _matrix(value: dict[str, Any], name: str) -> MatrixSpec:
             raise ValueError(f'"{name}": unknown kind {kind!r}; known kinds: {", ".join(KINDS)}')
     if spec.layout not in LAYOUTS:
         raise ValueError(f'"{name}": unknown layout {spec.layout!r}; known: {", ".join(sorted(LAYOUTS))}')
-    if spec.split and not spec.layout:
-        raise ValueError(f'"{name}": a split matrix needs a layout')
+    if bool(spec.split) == bool(spec.kind) or bool(spec.split) != bool(spec.layout):
+        raise ValueError(f'"{name}": give either a kind, or a split with its layout')
+    if spec.orientation not in (None, "out_in", "in_out"):
+        raise ValueError(f'"{name}": unknown orientation {spec.orientation!r}; known: in_out, out_in')
     return spec
 
 
@@ -198,6 +268,9 @@ def _norm(value: dict[str, Any], name: str) -> NormSpec:
     spec = NormSpec(**_frozen(value))
     if spec.side not in SIDES:
         raise ValueError(f'"{name}": unknown side {spec.side!r}; known: {", ".join(sorted(SIDES))}')
+    for kind in spec.feeds:
+        if kind not in KINDS:
+            raise ValueError(f'"{name}": feeds the unknown kind {kind!r}; known kinds: {", ".join(KINDS)}')
     return spec
 
 
@@ -211,8 +284,17 @@ def _only(table: Mapping[str, Any], allowed: set[str], where: str) -> None:
         raise ValueError(f"{where}: unknown key {sorted(unknown)[0]!r}; allowed: {', '.join(sorted(allowed))}")
 
 
-def _compile(name: str, suffix: str) -> re.Pattern[str]:
-    escaped = re.escape(name)
-    for word in ("layer", "expert"):
-        escaped = escaped.replace(rf"\{{{word}\}}", rf"(?P<{word}>\d+)")
-    return re.compile(escaped.replace(r"\*", r"\d+") + suffix)
+_SLOTS = {"{layer}": "layer", "{expert}": "expert", "*": "*"}
+
+
+def _pattern(name: str, suffix: str, cases: tuple[Any, ...], part: Mapping[str, Any]) -> Pattern:
+    words = (name + suffix).split(".")
+    numbers = [word for word in words if word in _SLOTS or word.isdecimal()]
+    return Pattern(
+        key=".".join("#" if word in numbers else word for word in words),
+        slots=tuple(_SLOTS.get(word, word) for word in numbers),
+        stack=part.get("stack", ""),
+        config_key=part.get("config", ""),
+        cases=cases,
+        layers=tuple(part.get("layers", ())),
+    )

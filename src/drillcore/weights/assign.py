@@ -1,17 +1,17 @@
 """Give every tensor of a source its role, and account for every tensor in the census."""
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, cast
 
-from drillcore.weights.architecture import Architecture, MatrixSpec, NormSpec, Pattern, load_architecture
+from drillcore.weights.architecture import MatrixSpec, NormSpec, Pattern, load_architecture
 from drillcore.weights.census import Census, Entry, State
+from drillcore.weights.draft import Draft, entry
 from drillcore.weights.family import Choice, choose
-from drillcore.weights.layout import NeedsConfig, head_dim, number, require, splits
-from drillcore.weights.role import KINDS, Norm, Orientation, Role, Split, Weight
+from drillcore.weights.layout import NeedsConfig, as_matrix, head_dim, number, require, splits
+from drillcore.weights.role import KINDS, Norm, Role, Split, Weight
 from drillcore.weights.source import InputError, Note, Source, TensorSpec
 
 _CONFIG_REMEDY = "give the model's configuration with --config FILE (its config.json)"
@@ -48,158 +48,90 @@ def assign(source: Source, *, roles: Path | None = None) -> Assignment:
     if not source.specs:
         raise InputError("holds no tensors that can be read", where=source.label, remedy=_empty_remedy(source))
     choice = Choice(load_architecture(roles), "--roles") if roles else choose(source)
-    collected = _Collector(source, choice.architecture, inferred=choice.decided_by == "inferred")
+    draft = Draft(source, choice.architecture)
+    mark = " (inferred from names and shapes)" if choice.decided_by == "inferred" else ""
     for spec in source.specs.values():
-        collected.add(spec)
-    if roles and not collected.weights:
+        _add(draft, spec, mark)
+    if roles and not draft.weights:
         raise InputError(
             f"none of its patterns names a matrix of {source.label}",
             where=roles,
             remedy=f"a tensor of the checkpoint is called {next(iter(source.specs))!r}; `drillcore describe` lists all",
         )
-    collected.resolve_ties()
-    collected.find_missing()
-    entries = [*collected.entries, *(_note_entry(n) for n in source.notes)]
+    draft.face_projections()
+    draft.refuse_misfits()
+    draft.resolve_ties()
+    draft.find_missing()
+    entries = [*draft.entries, *(_note_entry(n) for n in source.notes)]
     census = Census(tuple(entries), choice.architecture.family, choice.decided_by)
-    return Assignment(tuple(collected.weights), tuple(collected.norms), census)
+    return Assignment(tuple(draft.weights), tuple(draft.norms), census)
 
 
-class _Collector:
-    """Walks the index once and keeps what it finds."""
+def _add(draft: Draft, spec: TensorSpec, mark: str) -> None:
+    """Give one tensor its role and its entry."""
+    match = draft.architecture.match(spec.name)
+    if match is None:
+        draft.entries.append(_unmatched(spec, draft.architecture.family))
+        return
+    pattern, numbers = match
+    layers = draft.layers(pattern)
+    if layers is not None and numbers.get("layer", 0) >= layers:
+        detail = f"beyond the {layers} layers of the configuration (a multi-token-prediction layer, or a wrong number)"
+        draft.enter(spec, "skipped", detail, "correct the configuration, or give one with --config FILE")
+        return
+    case = pattern.case(draft.section(pattern.config_key), draft.has)
+    if isinstance(case, str):
+        draft.enter(spec, "recognised", case)
+    elif isinstance(case, NormSpec):
+        _add_norm(draft, spec, pattern, case, numbers)
+    elif case is None:
+        draft.enter(spec, "skipped", "its layout depends on the configuration", _CONFIG_REMEDY)
+    else:
+        _add_matrix(draft, spec, pattern, case, numbers, mark)
 
-    def __init__(self, source: Source, architecture: Architecture, *, inferred: bool) -> None:
-        self.config, self.architecture = source.config, architecture
-        self.mark = " (inferred from names and shapes)" if inferred else ""
-        self.names = source.specs.keys()
-        self.weights: list[Weight] = []
-        self.norms: list[Norm] = []
-        self.entries: list[Entry] = []
-        self.promised: dict[tuple[str, str], bool] = {}  # (stack, kind) → every layer must have it
 
-    def add(self, spec: TensorSpec) -> None:
-        found = self.architecture.match(spec.name)
-        if found is None:
-            self.entries.append(_unmatched(spec, self.architecture.family))
-            return
-        pattern, numbers = found
-        config = _section(self.config, pattern.config_key)
-        case = pattern.case(config)
-        if isinstance(case, str):
-            self._enter(spec, "recognised", case)
-        elif isinstance(case, NormSpec):
-            self._add_norm(spec, pattern, case, numbers)
-        elif case is None:
-            self._enter(spec, "skipped", "its layout depends on the configuration", _CONFIG_REMEDY)
-        else:
-            self._add_matrix(spec, pattern, case, numbers, config)
+def _add_norm(draft: Draft, spec: TensorSpec, pattern: Pattern, case: NormSpec, numbers: dict[str, int]) -> None:
+    stem = spec.name.rsplit(".", 1)[0]
+    bias = next((b for b in (f"{stem}.bias", f"{stem}.beta") if b in draft.source.specs), None)
+    norm = Norm(
+        tensor=spec.name, layer=numbers.get("layer"), stack=pattern.stack,
+        side=case.side,  # type: ignore[arg-type]  # checked when the file was read
+        feeds=case.feeds, zero_centered=case.zero_centered, bias=bias,
+    )  # fmt: skip
+    draft.norms.append(norm)
+    feeds = f", feeds {', '.join(case.feeds)}" if case.feeds else ""
+    draft.enter(spec, "recognised", f"norm ({case.side}){_at(numbers, pattern.stack)}{feeds}")
 
-    def _add_norm(self, spec: TensorSpec, pattern: Pattern, case: NormSpec, numbers: dict[str, int]) -> None:
-        stem = spec.name.rsplit(".", 1)[0]
-        bias = next((b for b in (f"{stem}.bias", f"{stem}.beta") if b in self.names), None)
-        norm = Norm(
-            tensor=spec.name, layer=numbers.get("layer"), stack=pattern.stack,
-            side=case.side,  # type: ignore[arg-type]  # checked when the file was read
-            feeds=case.feeds, zero_centered=case.zero_centered, bias=bias,
+
+def _add_matrix(
+    draft: Draft, spec: TensorSpec, pattern: Pattern, case: MatrixSpec, numbers: dict[str, int], mark: str
+) -> None:
+    if case.copy_of and draft.has(case.copy_of):
+        draft.enter(spec, "recognised", f"copy of {case.copy_of}")
+        return
+    for kind in case.kinds:
+        draft.seen[pattern.stack, kind].add(numbers.get("layer"))
+    rank = 3 if case.stacked else 2
+    if len(spec.shape) < rank or (case.stacked and len(spec.shape) > rank) or 0 in spec.shape:
+        wanted = "experts × rows × columns" if case.stacked else "a matrix"
+        draft.enter(
+            spec, "skipped", f"expected {wanted} ({'/'.join(case.kinds)}), its shape is {list(spec.shape)}",
+            "map it with --roles FILE.toml (see CONTRIBUTING.md)",
         )  # fmt: skip
-        self.norms.append(norm)
-        feeds = f", feeds {', '.join(case.feeds)}" if case.feeds else ""
-        self._enter(spec, "recognised", f"norm ({case.side}){_at(numbers, pattern.stack)}{feeds}")
-
-    def _add_matrix(
-        self,
-        spec: TensorSpec,
-        pattern: Pattern,
-        case: MatrixSpec,
-        numbers: dict[str, int],
-        config: Mapping[str, Any],
-    ) -> None:
-        if len(spec.shape) < 2:
-            self._enter(
-                spec,
-                "skipped",
-                f"expected a matrix ({'/'.join(case.kinds)}), its shape is {list(spec.shape)}",
-            )
-            return
-        if case.stacked and len(spec.shape) != 3:
-            self._enter(spec, "skipped", f"expected experts × rows × columns, its shape is {list(spec.shape)}")
-            return
-        try:
-            parts = _parts(case, spec, config)
-        except NeedsConfig as needed:
-            self._enter(
-                spec,
-                "skipped",
-                f"a fused matrix ({'/'.join(case.kinds)}) that needs {needed}",
-                _CONFIG_REMEDY,
-            )
-            return
-        for kind, split in parts:
-            self.weights += _weights(spec, pattern.stack, case, kind, split, numbers)
-            if "layer" in numbers:
-                key = (pattern.stack, kind)
-                self.promised[key] = self.promised.get(key, True) and not case.optional
-        where = _at(numbers, pattern.stack)
-        if case.split:
-            self._enter(spec, "split", f"{'/'.join(case.split)} ({case.layout}){where}{self.mark}")
-        else:
-            self._enter(spec, "used", f"{case.kind}{where}{self.mark}")
-
-    def _enter(self, spec: TensorSpec, state: State, detail: str, remedy: str = "") -> None:
-        self.entries.append(_entry(spec, state, detail, remedy))
-
-    def resolve_ties(self) -> None:
-        """Offer a shared head (or embedding) under both kinds, or say that it is missing."""
-        kinds = {w.role.kind: w for w in self.weights if w.role.kind in ("embed", "unembed")}
-        if len(kinds) != 1:
-            return
-        have, lack = ("embed", "unembed") if "embed" in kinds else ("unembed", "embed")
-        if lack == "unembed" and not self._has_head():
-            return
-        shared = kinds[have]
-        tied = _tie_flag(self.config, self.architecture.tie_default)
-        if not tied and lack == "unembed":
-            detail = "no output head, and the configuration says that it is not tied to the embedding"
-            self.entries.append(Entry("(output head)", "missing", detail, "check the download"))
-            return
-        orientation: Orientation = "out_in" if shared.role.orientation == "in_out" else "in_out"
-        role = replace(shared.role, kind=lack, reads=KINDS[lack][0], writes=KINDS[lack][1],
-                       orientation=orientation, tie=have)  # fmt: skip
-        self.weights.append(replace(shared, role=role, shape=(shared.shape[1], shared.shape[0])))
-        self.entries.append(Entry(f"({lack})", "tied", f"{lack} shares the bytes of {shared.tensor}"))
-
-    def _has_head(self) -> bool:
-        """The family has a language-model head, and this model is one that uses it."""
-        if not any(
-            isinstance(c, MatrixSpec) and "unembed" in c.kinds for p in self.architecture.patterns for c in p.cases
-        ):
-            return False
-        names = self.config.get("architectures") or ["ForCausalLM"]
-        words = ("LMHead", "ForCausalLM", "ConditionalGeneration", "MaskedLM", "PreTraining")
-        return any(word in str(name) for name in names for word in words)
-
-    def find_missing(self) -> None:
-        """Enter layers and matrices that the family or the configuration promises and the checkpoint lacks."""
-        layers: dict[str, set[int]] = defaultdict(set)
-        have: dict[tuple[str, str], set[int]] = defaultdict(set)
-        for w in self.weights:
-            if w.role.layer is not None:
-                layers[w.role.stack].add(w.role.layer)
-                have[w.role.stack, w.role.kind].add(w.role.layer)
-        for stack, found in layers.items():
-            count = max(max(found) + 1, self._promised_layers(stack))
-            for layer in sorted(set(range(count)) - found):
-                self._missing(f"layer {layer}{_of(stack)}", "no tensor of this layer is in the checkpoint")
-            for (other, kind), required in self.promised.items():
-                for layer in sorted(found - have[other, kind]) if other == stack and required else ():
-                    self._missing(f"{kind} of layer {layer}{_of(stack)}", "other layers have it, this one does not")
-
-    def _promised_layers(self, stack: str) -> int:
-        keys = {p.config_key for p in self.architecture.patterns if p.stack == stack}
-        named = number(self.config, f"{stack}_layers") if stack else None
-        return named or (number(_section(self.config, next(iter(keys))), "layers") if len(keys) == 1 else None) or 0
-
-    def _missing(self, name: str, detail: str) -> None:
-        self.entries.append(Entry(f"({name})", "missing", detail, "check the download, or a shard is missing"))
+        return
+    try:
+        parts = _parts(case, spec, draft.section(pattern.config_key))
+    except NeedsConfig as needed:
+        detail = f"a fused matrix ({'/'.join(case.kinds)}) that needs {needed}"
+        draft.enter(spec, "skipped", detail, _CONFIG_REMEDY)
+        return
+    for kind, split in parts:
+        draft.weights += _weights(spec, pattern.stack, case, kind, split, numbers)
+    where = _at(numbers, pattern.stack)
+    if case.split:
+        draft.enter(spec, "split", f"{'/'.join(case.split)} ({case.layout}){where}{mark}")
+    else:
+        draft.enter(spec, "used", f"{case.kind}{where}{mark}")
 
 
 def _parts(case: MatrixSpec, spec: TensorSpec, config: Mapping[str, Any]) -> list[tuple[str, Split | None]]:
@@ -240,7 +172,7 @@ def _weights(
         kind=kind, layer=numbers.get("layer"), stack=stack, reads=case.reads or reads, writes=case.writes or writes,
         orientation=case.stored(), split=split, expert=numbers.get("expert"), stacked=case.stacked,
     )  # fmt: skip
-    rows, columns = spec.shape[1:] if case.stacked else (spec.shape[0], prod(spec.shape[1:]))
+    rows, columns = as_matrix(spec.shape[1:] if case.stacked else spec.shape)
     out, into = (rows, columns) if case.stored() == "out_in" else (columns, rows)
     out = split.rows if split else out
     each = spec.nbytes * out * into // max(1, prod(spec.shape))
@@ -249,48 +181,27 @@ def _weights(
     return [Weight(spec.name, replace(role, expert=e), (out, into), spec.dtype, each) for e in range(spec.shape[0])]
 
 
-def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The part of a configuration that speaks of one tower, or the whole."""
-    if key:
-        return cast("Mapping[str, Any]", config.get(key) or config)
-    inner = config.get("text_config")
-    return {**config, **inner} if isinstance(inner, dict) else config
-
-
-def _tie_flag(config: Mapping[str, Any], default: bool) -> bool:
-    inner = config.get("text_config")
-    nested = inner.get("tie_word_embeddings") if isinstance(inner, dict) else None
-    flag = config.get("tie_word_embeddings", nested)
-    # Without a word from the configuration, a checkpoint that lacks one of the two is a tied one.
-    return (default or not config) if flag is None else bool(flag)
-
-
 def _unmatched(spec: TensorSpec, family: str) -> Entry:
+    if spec.dtype in ("int8", "uint8") and len(spec.shape) >= 2:
+        return entry(spec, "skipped", f"{spec.dtype} matrix: packed or quantised weights, not read as numbers",
+                     "give the checkpoint in float32, float16, bfloat16 or fp8")  # fmt: skip
     if spec.dtype.startswith(("int", "uint", "bool")):
-        return _entry(spec, "recognised", f"{spec.dtype} buffer, not a weight")
+        return entry(spec, "recognised", f"{spec.dtype} buffer, not a weight")
     what = "matrix" if len(spec.shape) >= 2 and min(spec.shape) > 1 else "vector"
-    return _entry(spec, "unknown", f"a {what} that no {family} pattern names",
-                  "map it with --roles FILE.toml (see CONTRIBUTING.md)")  # fmt: skip
-
-
-def _entry(spec: TensorSpec, state: State, detail: str, remedy: str = "") -> Entry:
-    return Entry(spec.name, state, detail, remedy, spec.shape, spec.dtype, spec.nbytes, spec.file)
+    return entry(spec, "unknown", f"a {what} that no {family} pattern names",
+                 "map it with --roles FILE.toml (see CONTRIBUTING.md)")  # fmt: skip
 
 
 def _note_entry(note: Note) -> Entry:
     if note.spec is None:
         return Entry(note.name, cast("State", note.state), note.detail, note.remedy)
-    return _entry(replace(note.spec, name=note.name), cast("State", note.state), note.detail, note.remedy)
+    return entry(replace(note.spec, name=note.name), cast("State", note.state), note.detail, note.remedy)
 
 
 def _at(numbers: dict[str, int], stack: str) -> str:
     words = [stack] if stack else []
     words += [f"{word} {numbers[word]}" for word in ("layer", "expert") if word in numbers]
     return f" of {', '.join(words)}" if words else ""
-
-
-def _of(stack: str) -> str:
-    return f" of the {stack}" if stack else ""
 
 
 def _empty_remedy(source: Source) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from drillcore.weights.architecture import Architecture, MatrixSpec, Pattern
+from drillcore.weights.architecture import Architecture, MatrixSpec, Pattern, numbered, unwrapped
 from drillcore.weights.source import TensorSpec
 
 # The last word(s) of a module's name → kind. Fused names are left unknown: their layout cannot be guessed.
@@ -27,15 +27,23 @@ def infer_architecture(specs: Iterable[TensorSpec]) -> Architecture:
     """An architecture with one pattern per recognised name; what it does not name stays unknown."""
     specs = list(specs)
     width = _stream_width(specs)
-    patterns: dict[str, Pattern] = {}
+    patterns: dict[tuple[str, tuple[str, ...]], Pattern] = {}
     for spec in specs:
         kind = _kind(spec)
         if kind is None or width not in spec.shape:
             continue
-        key = _LAYER.sub(r"{layer}", spec.name, count=1)
-        regex = re.escape(key).replace(r"\{layer\}", r"(?P<layer>\d+)")
-        patterns[key] = Pattern(re.compile(regex), "", "", (_spec(kind, spec, width),))
-    return Architecture("unknown", (), ("",), False, tuple(patterns.values()))
+        key, numbers = numbered(unwrapped(spec.name))
+        slots = _slots(key, numbers)
+        patterns[key, slots] = Pattern(key, slots, "", "", (_spec(kind, spec, width),))
+    return Architecture.of("unknown", patterns.values())
+
+
+def _slots(key: str, numbers: tuple[str, ...]) -> tuple[str, ...]:
+    """What each number of a name is: the layer first, an expert after the word, otherwise itself."""
+    words = key.split(".")
+    before = [words[i - 1] if i else "" for i, word in enumerate(words) if word == "#"]
+    rest = ("expert" if word in ("experts", "expert") else number for word, number in zip(before, numbers, strict=True))
+    return ("layer", *list(rest)[1:]) if numbers else ()
 
 
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")

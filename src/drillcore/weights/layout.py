@@ -1,5 +1,8 @@
 """How a matrix lies in its tensor: fused rows, transposed storage, stacked experts."""
 
+from dataclasses import replace
+from math import prod
+
 from drillcore.linalg.factored import Matrix, Product
 from drillcore.weights.role import Role, Split, Weight
 from drillcore.weights.source import Config, InputError, Source
@@ -7,7 +10,7 @@ from drillcore.weights.source import Config, InputError, Source
 # The same number under the names that families give it; the first found wins.
 _ALIASES = {
     "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "kv_n_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "kv_n_heads", "n_head_kv"),
     "hidden": ("hidden_size", "n_embd", "d_model", "dim", "n_embed"),
     "head_dim": ("head_dim", "d_kv", "attention_head_size", "kv_channels"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -19,10 +22,10 @@ class NeedsConfig(Exception):  # noqa: N818 - a signal to the census, not an err
 
 
 def number(config: Config, key: str) -> int | None:
-    """A number of the configuration by our word or by its own name; None where it is not given."""
+    """A positive number of the configuration by our word or by its own name; None where it is not given or null."""
     for name in _ALIASES.get(key, (key,)):
         value = config.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and value > 0 and not isinstance(value, bool):
             return value
     attention = config.get("attn_config")
     return number(attention, key) if isinstance(attention, dict) else None
@@ -65,6 +68,17 @@ def splits(layout: str, sizes: list[int], out: int, *, groups: int = 1) -> list[
     return [Split(groups, period, a, a + size) for a, size in zip(starts, sizes, strict=True)]
 
 
+def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns of a tensor that is not stacked.
+
+    A leading dimension of one (the position embeddings of ViT) is dropped; the kernel of a convolution that reads
+    patches is flattened.
+    """
+    if len(shape) == 3 and shape[0] == 1:
+        return shape[1], shape[2]
+    return shape[0], prod(shape[1:])
+
+
 def take(matrix: Matrix, role: Role) -> Matrix:
     """Cut the matrix of `role` (out × in) out of its whole tensor."""
     if isinstance(matrix, Product):
@@ -72,8 +86,8 @@ def take(matrix: Matrix, role: Role) -> Matrix:
         return turned if role.split is None else Product(_rows(turned.left, role.split), turned.right)  # type: ignore[union-attr]
     if role.stacked and role.expert is not None:
         matrix = matrix[role.expert]
-    if matrix.ndim > 2:  # a convolution that reads patches, its kernel flattened
-        matrix = matrix.flatten(1)
+    if matrix.ndim > 2:
+        matrix = matrix.reshape(as_matrix(tuple(matrix.shape)))
     if role.orientation == "in_out":
         matrix = matrix.T
     return matrix if role.split is None else _rows(matrix, role.split)
@@ -84,14 +98,8 @@ def read_weight(source: Source, weight: Weight) -> Matrix:
     role = weight.role
     if role.stacked and role.expert is not None:
         whole = source.read(weight.tensor, slice(role.expert, role.expert + 1))
-        return take(whole[0], _unstacked(role))  # type: ignore[index]
+        return take(whole[0], replace(role, stacked=False))  # type: ignore[index]
     return take(source.read(weight.tensor), role)
-
-
-def _unstacked(role: Role) -> Role:
-    from dataclasses import replace
-
-    return replace(role, stacked=False)
 
 
 def _rows(matrix, split: Split):  # type: ignore[no-untyped-def]

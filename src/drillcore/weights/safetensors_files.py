@@ -1,6 +1,5 @@
 """Safetensors: one file, or shards with or without an index. Nothing is read before `read`."""
 
-import json
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from drillcore.weights.bad_file import check_file, safetensors_fault
 from drillcore.weights.source import Config, InputError, Note, TensorSpec
 
 _DTYPES = {
@@ -17,7 +17,6 @@ _DTYPES = {
     "I64": ("int64", 8), "I32": ("int32", 4), "I16": ("int16", 2), "I8": ("int8", 1), "U8": ("uint8", 1),
     "U16": ("uint16", 2), "U32": ("uint32", 4), "U64": ("uint64", 8), "BOOL": ("bool", 1),
 }  # fmt: skip
-_LFS = b"version https://git-lfs"
 
 
 class SafetensorsSource:
@@ -42,29 +41,14 @@ class SafetensorsSource:
 
 
 def _opened(path: Path) -> Any:
+    check_file(path)
     try:
         return safe_open(path, framework="pt")
     except SafetensorError as error:
-        raise _diagnosed(path, error) from error
+        raise safetensors_fault(path, error) from error
     except OSError as error:
         raise InputError(f"cannot be opened ({error.strerror or error})", where=path,
                          remedy="check the path and its permissions") from error  # fmt: skip
-
-
-def _diagnosed(path: Path, error: Exception) -> InputError:
-    """Say what is wrong with a file that safetensors refuses."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        head = file.read(8)
-        if (head + file.read(32)).startswith(_LFS):
-            return InputError("is a Git-LFS pointer, not the weights", where=path,
-                              remedy="run `git lfs pull` in the repository, or download the file again")  # fmt: skip
-    length = int.from_bytes(head, "little")
-    if size < 8 or length + 8 > size:
-        return InputError(f"is truncated: {size} bytes, its header alone claims {length + 8}", where=path,
-                          remedy="download the file again; if it never was safetensors, rename it")  # fmt: skip
-    return InputError(f"is truncated or damaged ({error}); the file has {size} bytes", where=path,
-                      remedy="download the file again and compare its size or checksum")  # fmt: skip
 
 
 def _specs(handles: Mapping[str, Any], index: Mapping[str, str] | None) -> dict[str, TensorSpec]:
@@ -85,22 +69,3 @@ def _specs(handles: Mapping[str, Any], index: Mapping[str, str] | None) -> dict[
         raise InputError(f"the index names {len(lost)} tensor(s) that the shards lack, first {lost[0]!r}",
                          remedy="download the shards again")  # fmt: skip
     return specs
-
-
-def read_index(path: Path) -> dict[str, str]:
-    """The map tensor → shard of an index file.
-
-    Raises:
-        InputError: it is not an index, or it names a shard that is not there.
-    """
-    try:
-        index = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"is not an index of shards ({error})", where=path, remedy="download it again") from error
-    missing = sorted({shard for shard in index.values() if not (path.parent / shard).exists()})
-    if missing:
-        raise InputError(
-            f"names {len(missing)} shard(s) that are not in the folder: {', '.join(missing[:3])}", where=path,
-            remedy="finish the download, or remove the index to survey only the shards that are here",
-        )  # fmt: skip
-    return dict(index)

@@ -1,0 +1,172 @@
+"""What the commands print: the progress bar, the summary table, the census."""
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from drillcore.verbs.survey import Survey
+    from drillcore.weights import Assignment, Entry
+
+_out = Console(highlight=False, soft_wrap=False)
+_err = Console(stderr=True, highlight=False)
+_COLOURS = {"unknown": "red", "missing": "red", "skipped": "yellow", "ignored": "dim"}
+
+
+def error(text: str) -> None:
+    """Print an error: what was wrong, where, what to do."""
+    _err.print(f"[bold red]error[/]: {_escaped(text)}")
+
+
+@contextlib.contextmanager
+def progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
+    """Give a callback that draws bytes done, rate and time left; plain silence where nobody watches."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), DownloadColumn(binary_units=True),
+               TransferSpeedColumn(), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=_err, transient=True) as bar:
+        task = bar.add_task("opening", total=None)
+        yield lambda step: bar.update(task, description=step.what, completed=step.nbytes, total=step.total)
+
+
+def show_survey(survey: "Survey") -> None:
+    """Print one line per kind, the superposition lines, and what was left out."""
+    census = survey.census
+    _out.print(f"[bold]{_escaped(str(survey.provenance['source']))}[/]  {census.family} (by {census.decided_by}), "
+               f"{len(census.entries)} tensors, {_size(census.nbytes)}")  # fmt: skip
+    if survey.summary:
+        _out.print(_kind_table(survey))
+    if lines := list(_superposition_lines(survey)):
+        _out.print(_superposition_table(lines))
+    _show_left_out(census.left_out)
+
+
+def _kind_table(survey: "Survey") -> Table:
+    table = Table(title="Continuity: mean |cos| of leading singular vectors over adjacent layers", title_justify="left")
+    for name, justify in (("kind", "left"), ("layers", "right"), ("v1", "right"), ("u1", "right"),
+                          ("null v / u", "right"), ("subspace v / u", "right"), ("identifiable", "right"),
+                          ("verdict", "left")):  # fmt: skip
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for s in survey.summary:
+        headline, control = ("u", "v") if s.faces == "out" else ("v", "u")
+        cells = {side: _number(getattr(s, side).mean) for side in "uv"}
+        cells[headline] = f"[bold]{cells[headline]}[/]"
+        word = getattr(s, control).word
+        verdict = s.verdict + (
+            f"  [dim](control {control}1: {word})[/]" if word not in ("at chance", "not measured") else ""
+        )
+        table.add_row(
+            f"{s.stack} {s.kind}".strip(), str(s.layers), cells["v"], cells["u"],
+            f"{_number(s.v.null)} / {_number(s.u.null)}", f"{_number(s.v.subspace)} / {_number(s.u.subspace)}",
+            f"{s.identifiable}/{s.layers}", verdict,
+        )  # fmt: skip
+    return table
+
+
+def _superposition_lines(survey: "Survey") -> Iterator[dict[str, float]]:
+    """One dictionary of raw values for each matrix whose rows were measured."""
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in survey.rows:
+        if row.measure.startswith("superposition.") and row.subset in (None, "raw"):
+            key = (row.stack, row.kind, row.layer)
+            lines.setdefault(key, {"where": " ".join(str(k) for k in key if k not in (None, ""))})
+            lines[key][row.measure.removeprefix("superposition.")] = row.value
+    yield from lines.values()
+
+
+_SHOWN = (("n", "n"), ("m", "m"), ("mean_row_norm", "row norm"), ("phi_half_relative", "φ½ (rel.)"),
+          ("mean_sq_overlap", "mean sq. overlap"), ("mean_sq_overlap_x_m", "× m"), ("variance_ratio", "var / random"),
+          ("max_overlap", "max |cos|"))  # fmt: skip
+
+
+def _superposition_table(lines: list[dict[str, float]]) -> Table:
+    table = Table(title="Superposition: n vectors in m dimensions (overlap of random vectors × m = 1)",
+                  title_justify="left")  # fmt: skip
+    table.add_column("rows")
+    for _, title in _SHOWN:
+        table.add_column(title, justify="right")
+    for line in lines[:24]:
+        table.add_row(str(line["where"]), *(_number(line.get(name)) for name, _ in _SHOWN))
+    if len(lines) > 24:
+        table.caption = f"{len(lines) - 24} more in the report"
+    return table
+
+
+def show_paths(paths: list[Path]) -> None:
+    """Print where the results are, the page last."""
+    for path in paths:
+        _out.print(str(path), soft_wrap=True)
+
+
+def show_census(found: "Assignment", *, every: bool) -> None:
+    """Print the census: counts, then one line per pattern (or per tensor)."""
+    census = found.census
+    counts = ", ".join(f"{n} {state}" for state, n in sorted(census.count().items(), key=lambda c: -c[1]))
+    _out.print(f"family [bold]{census.family}[/] (by {census.decided_by}); {_size(census.nbytes)}; {counts}")
+    table = Table()
+    for name in ("tensor", "×", "shape", "dtype", "state", "what it is"):
+        table.add_column(name, overflow="fold")
+    for entries in _patterns(census.entries, every):
+        first, colour = entries[0], _COLOURS.get(entries[0].state, "")
+        shape = " × ".join(map(str, first.shape))
+        name, detail = first.tensor, first.detail
+        if len(entries) > 1:
+            name, detail = _STAR.sub("*", name), re.sub(r"(layer|expert) \d+", r"every \1", detail)
+        state = f"[{colour}]{first.state}[/]" if colour else first.state
+        table.add_row(_escaped(name), str(len(entries)), shape, first.dtype, state, _escaped(detail))
+    _out.print(table)
+    _show_left_out(census.left_out)
+
+
+_STAR = re.compile(r"(?<![A-Za-z_])\d+(?![A-Za-z_])")
+
+
+def _patterns(entries: "tuple[Entry, ...]", every: bool) -> "list[list[Entry]]":
+    if every:
+        return [[e] for e in entries]
+    groups: dict[tuple[Any, ...], list[Entry]] = {}
+    for e in entries:
+        key = (_STAR.sub("*", e.tensor), e.state, e.shape, e.dtype, re.sub(r"\d+", "*", e.detail))
+        groups.setdefault(key, []).append(e)
+    return list(groups.values())
+
+
+def _show_left_out(entries: "tuple[Entry, ...]") -> None:
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for e in entries:
+        groups.setdefault((e.state, e.detail, e.remedy), []).append(e.tensor)
+    if entries:
+        _out.print(f"[yellow]{len(entries)} left out[/]:")
+    for (state, detail, remedy), names in groups.items():
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        _out.print(f"  {state}: {_escaped(', '.join(names[:3]))}{more}: {_escaped(detail)}"
+                   + (f"\n    what to do: {_escaped(remedy)}" if remedy else ""), soft_wrap=True)  # fmt: skip
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    if value == int(value) and abs(value) >= 10:
+        return f"{int(value)}"
+    return f"{value:.4f}" if abs(value) < 100 else f"{value:.1f}"
+
+
+def _size(nbytes: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.2f} GB"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")

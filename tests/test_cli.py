@@ -1,0 +1,214 @@
+"""The command line: what it prints, what it writes, its exit codes, and that bad input gives no traceback."""
+
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from drillcore.cli.app import run
+
+COMMAND = [sys.executable, "-c", "from drillcore.cli import main; main()"]
+
+
+def drillcore(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
+    words = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, **options)
+
+
+def test_survey_writes_its_files_and_prints_a_line_per_kind(small: Path, tmp_path: Path) -> None:
+    done = drillcore("survey", small, "--out", tmp_path / "out", "--threads", 2)
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"rows.parquet", "survey.json", "report.html"}
+    for kind, verdict in (("q", "shared input space"), ("down", "shared output space")):
+        assert any(kind in line.split() and verdict in line for line in done.stdout.splitlines())
+    assert "Superposition" in done.stdout
+    assert done.stdout.strip().endswith("report.html")
+
+
+def test_quiet_prints_only_the_paths(small: Path, tmp_path: Path) -> None:
+    done = drillcore("survey", small, "--out", tmp_path, "--quiet", "--measures", "v1,u1", "--layers", "0-1,3")
+    assert done.returncode == 0
+    assert len(done.stdout.split()) == 3
+    assert done.stderr == ""
+
+
+def test_describe_lists_what_it_does_not_know(small: Path, tmp_path: Path) -> None:
+    done = drillcore("describe", small)
+    assert done.returncode == 0
+    assert "llama" in done.stdout
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "model.safetensors.index.json").unlink()
+    extra = {"model.layers.0.adapter.weight": torch.ones(4, 4)}
+    save_file(load_file(tmp_path / "norm.safetensors") | extra, tmp_path / "norm.safetensors")
+    done = drillcore("describe", tmp_path)
+    assert done.returncode == 1
+    assert "model.layers.0.adapter.weight" in done.stdout
+    assert "--roles" in done.stdout
+    assert "every layer" not in drillcore("describe", tmp_path, "--all").stdout
+
+
+def test_help_teaches() -> None:
+    front = drillcore("--help").stdout
+    assert "Exit codes" in front
+    page = drillcore("survey", "--help").stdout
+    for option in ("--out", "--rank", "--measures", "--kinds", "--layers", "--spectrum", "--fold-norms", "--roles",
+                   "--config", "--device", "--threads", "--quiet"):  # fmt: skip
+        assert option in page
+
+
+def test_the_options_of_survey_are_those_we_promised() -> None:
+    """A new option is a decision: change this list with it."""
+    import inspect
+
+    from drillcore.cli.app import survey
+
+    assert list(inspect.signature(survey).parameters) == [
+        "checkpoint", "out", "rank", "measures", "kinds", "layers", "spectrum", "fold_norms", "exact_max", "roles",
+        "config", "base", "device", "threads", "quiet",
+    ]  # fmt: skip
+
+
+class Malicious:
+    def __reduce__(self):
+        return (os.system, ("touch executed",))
+
+
+def _lfs(folder: Path) -> None:
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+
+
+def _truncated(folder: Path) -> None:
+    save_file({"a": torch.ones(100, 100)}, folder / "model.safetensors")
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:-100])
+
+
+def _header(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes((2**60).to_bytes(8, "little") + b"{}" * 10)
+
+
+def _missing_shard(folder: Path) -> None:
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
+
+
+def _pickle(folder: Path) -> None:
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Malicious()}))
+
+
+def _two_families(folder: Path) -> None:
+    names = [f"model.layers.{i}.self_attn.{p}_proj" for i in range(4) for p in "qkvo"]
+    names += [f"encoder.layer.{i}.attention.self.{p}" for i in range(4) for p in ("query", "key", "value")]
+    save_file({f"{n}.weight": torch.ones(8, 8) for n in names}, folder / "model.safetensors")
+
+
+def _broken_config(folder: Path) -> None:
+    save_file({"a": torch.ones(4, 4)}, folder / "model.safetensors")
+    (folder / "config.json").write_text("{not json")
+
+
+BAD = {
+    "Git-LFS pointer": _lfs, "truncated": _truncated, "claims": _header, "shard(s) that are not": _missing_shard,
+    "holds no weights": lambda _: None, "code": _pickle, "two families": _two_families, "JSON": _broken_config,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_bad_input_says_what_is_wrong_and_what_to_do(words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    BAD[words](folder)
+    for verb in (["survey", str(folder), "--out", str(tmp_path / "out")], ["describe", str(folder)]):
+        assert run(verb) == 2
+        error = " ".join(capfd.readouterr().err.split())
+        assert words in error
+        assert "What to do" in error
+        assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--measures", "nonsense"], "no measure called"),
+        (["--kinds", "nonsense"], "no matrix of kind"),
+        (["--layers", "two"], "is not a layer"),
+        (["--layers", "77"], "no layer 77"),
+        (["--roles", "nowhere.toml"], "cannot be read"),
+        (["--config", "nowhere.json"], "nowhere.json"),
+        (["--device", "cuda:99"], "cuda:99"),
+        (["--rank", "0"], "rank"),
+        (["--spectrum", "half"], "half"),
+        (["--no-such-option"], "no-such-option"),
+    ],
+)
+def test_bad_options(small: Path, tmp_path: Path, options: list[str], words: str,
+                     capfd: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    assert run(["survey", str(small), "--out", str(tmp_path / "out"), *options]) == 2
+    printed = capfd.readouterr()
+    assert words in printed.err + printed.out
+    assert "Traceback" not in printed.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_left_out_tensor_gives_exit_code_one(tmp_path: Path) -> None:
+    good = {f"model.layers.{i}.self_attn.q_proj.weight": torch.randn(16, 16) for i in range(3)}
+    good["model.layers.1.self_attn.q_proj.weight"][0, 0] = float("inf")
+    save_file(good, tmp_path / "model.safetensors")
+    done = drillcore("survey", tmp_path, "--out", tmp_path / "out", "--measures", "v1")
+    assert done.returncode == 1
+    assert "model.layers.1.self_attn.q_proj.weight" in done.stdout
+    assert "NaN or infinity" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full stands for a full disk")
+def test_a_full_disk_is_said(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                             capfd: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    from drillcore import table
+
+    def full(self: table.Table, path: Path) -> None:
+        with Path("/dev/full").open("w") as file:
+            file.write("x" * 100_000)
+
+    monkeypatch.setattr(table.Table, "save", full)
+    assert run(["survey", str(small), "--out", str(tmp_path), "--measures", "v1", "--quiet"]) == 2
+    assert "No space left" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_place_is_said(small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert run(["survey", str(small), "--out", str(tmp_path / "file"), "--measures", "v1", "--quiet"]) == 2
+    assert "file" in capfd.readouterr().err
+
+
+def test_ctrl_c_leaves_no_half_file(small: Path, tmp_path: Path) -> None:
+    code = (
+        "import drillcore.verbs.survey as s, time\n"
+        "from drillcore.cli import main\n"
+        "old = s.read_kind\n"
+        "def slow(*a, **k): print('reading', flush=True); time.sleep(30); return old(*a, **k)\n"
+        "s.read_kind = slow\n"
+        "main()"
+    )
+    words = [sys.executable, "-c", code, "survey", str(small), "--out", str(tmp_path / "out")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reading\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "stopped" in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
