@@ -15,6 +15,7 @@ PAPER = "#fdfdfb"
 
 KINDS = ("#0b62a8", "#b84a00", "#00805a", "#a8457f", "#8a6d00", "#3f9bd1", "#6b46a8", "#5d6670")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
+GLYPHS = "●■◆▲▼✚✖★"  # the same symbols in text
 
 SEQUENTIAL = ("#f4f6f7", "#cfdfeb", "#9cc3df", "#5f9ecb", "#2c74ae", "#124f86", "#08305a")
 DIVERGING = ("#7a3100", "#b84a00", "#e3a877", "#f4f6f7", "#9cc3df", "#2c74ae", "#08305a")
@@ -31,9 +32,10 @@ DARK = {
 }  # fmt: skip
 
 
-def kind_style(index: int) -> tuple[str, str]:
-    """Colour and marker symbol of the kind at this place of the page; they repeat after 8, never together."""
-    return KINDS[index % len(KINDS)], SYMBOLS[(index + index // len(KINDS)) % len(SYMBOLS)]
+def kind_style(index: int) -> tuple[str, str, str]:
+    """Colour, marker symbol and glyph of the kind at this place of the page; of 64 kinds no two look the same."""
+    symbol = (index + index // len(KINDS)) % len(SYMBOLS)
+    return KINDS[index % len(KINDS)], SYMBOLS[symbol], GLYPHS[symbol]
 
 
 def scale(colours: tuple[str, ...]) -> list[list[float | str]]:

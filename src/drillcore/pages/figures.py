@@ -75,7 +75,8 @@ def line(
     x: Sequence[float], y: Sequence[float | None], name: str, colour: str, *, hover: Sequence[str], width: float = 2,
     symbols: str | Sequence[str] = "circle", size: float = 6, dash: str = "solid",
 ) -> Trace:  # fmt: skip
-    """A line with markers; it breaks where `y` has no value."""
+    """A line with markers, which shrink where there are many; it breaks where `y` has no value."""
+    size = round(max(2.5, size - len(x) / 24), 1)
     return {
         "type": "scatter", "mode": "lines+markers", "name": escape(name), "x": list(x), "y": list(y),
         "connectgaps": False, "text": [escape(h).replace("\n", "<br>") for h in hover],

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
+from math import ceil, floor, log10
 
 from drillcore.pages.colours import CONTROL, INK, INPUT, NULL, OUTPUT, kind_style
 from drillcore.pages.figures import Figure, Trace, depth_axis, figure, line
@@ -48,14 +49,25 @@ class Packed:
         return (row.n - m) / (m * (row.n - 1))
 
     @property
-    def lines(self) -> list[tuple[str, Row | None, Row | None, Row | None]]:
-        """The table of this matrix: label, the row as it is, or its raw and its centred form."""
-        names = dict.fromkeys(name for name, _ in self.rows if name != "norm_quantile")
-        order = [*(n for n in LABELS if n in names), *(n for n in names if n not in LABELS)]
-        return [
-            (LABELS.get(n, n), self.rows.get((n, "")), self.rows.get((n, "raw")), self.rows.get((n, "centred")))
-            for n in order
-        ]
+    def plain(self) -> list[tuple[str, Row]]:
+        """Label and row of what has one value."""
+        return [(LABELS.get(name, name), self.rows[name, ""]) for name in self._names() if (name, "") in self.rows]
+
+    @property
+    def doubled(self) -> list[tuple[str, Row | None, Row | None]]:
+        """Label and row, raw and centred."""
+        names = [n for n in self._names() if (n, "raw") in self.rows or (n, "centred") in self.rows]
+        return [(LABELS.get(n, n), self.rows.get((n, "raw")), self.rows.get((n, "centred"))) for n in names]
+
+    @property
+    def quantiles(self) -> list[tuple[str, Row]]:
+        """ "5 %" and its row."""
+        found = [(subset, row) for (name, subset), row in self.rows.items() if name == "norm_quantile" and subset]
+        return [(f"{100 * float(subset.removeprefix('q')):g} % quantile", row) for subset, row in found]
+
+    def _names(self) -> list[str]:
+        names = dict.fromkeys(name for name, _ in self.rows)
+        return [*(n for n in LABELS if n in names), *(n for n in names if n not in LABELS)]
 
 
 def packed(index: RowIndex) -> list[Packed]:
@@ -100,7 +112,16 @@ def _overlap_figure(matrices: list[Packed]) -> Figure:
         ("Welch", "Welch bound, κ²", [p.welch for p in matrices], "diamond-open", OUTPUT),
     )
     traces = [_dots(names, values, f"{label}", symbol, colour) for _, label, values, symbol, colour in series]
-    return _ranked(traces, names, "mean squared overlap", {"type": "log"})
+    ticks = _ticks([v for trace in traces for v in trace["x"] if v])
+    return _ranked(traces, names, "mean squared overlap", {"type": "log", "tickvals": ticks, "tickangle": 0})
+
+
+def _ticks(values: list[float]) -> list[float]:
+    """Round numbers for a logarithmic axis, a handful of them whatever its span."""
+    decades = log10(max(values) / min(values))
+    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1 else (1.0, 3.0) if decades < 3 else (1.0,)
+    exponents = range(floor(log10(min(values))), ceil(log10(max(values))) + 1)
+    return [float(f"{step}e{exponent}") for exponent in exponents for step in steps]
 
 
 def _dots(names: list[str], values: list[float | None], label: str, symbol: str, colour: str) -> Trace:
@@ -124,8 +145,10 @@ def _norm_figure(matrices: list[Packed]) -> Figure:
         x = [value for pair in ends for value in (*pair, None)]
         y = [n for name in names for n in (name, name, None)]
         words = [f"{label}: {text(a)} to {text(b)}" for a, b in ends for _ in range(3)]
-        traces.append({"type": "scatter", "mode": "lines", "name": label, "x": x, "y": y, "text": words,
-                       "hovertemplate": "%{text}<extra></extra>", "line": {"width": width, "color": colour}})  # fmt: skip
+        traces.append({
+            "type": "scatter", "mode": "lines", "name": label, "x": x, "y": y, "text": words,
+            "hovertemplate": "%{text}<extra></extra>", "line": {"width": width, "color": colour},
+        })  # fmt: skip
     medians = _dots(names, [p.value("norm_median") for p in matrices], "median", "line-ns-open", INK)
     reached = [v for p in matrices if (v := p.value("norm_max")) is not None]
     made = _ranked([*traces, medians], names, "norm of the vectors", {"range": [0, max(reached, default=1.0) * 1.05]})
@@ -146,11 +169,11 @@ def _threshold_name(at: float, name: str) -> dict[str, object]:
 
 def _ranked(traces: list[Trace], names: list[str], title: str, settings: dict[str, object]) -> Figure:
     """A figure with one line per matrix and its legend on top."""
-    made = figure(traces, title, "", height=110 + 44 * len(names), xaxis=settings,
+    made = figure(traces, title, "", height=130 + 44 * len(names), xaxis=settings,
                   yaxis={"autorange": "reversed", "showgrid": False})  # fmt: skip
-    made["layout"]["margin"]["t"] = 44
-    made["layout"] |= {"showlegend": True, "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0,
-                       "itemclick": False, "itemdoubleclick": False}}  # fmt: skip
+    made["layout"]["margin"]["t"] = 62
+    made["layout"] |= {"showlegend": True, "legend": {"orientation": "h", "yref": "container", "y": 1,
+                       "yanchor": "top", "x": 0, "itemclick": False, "itemdoubleclick": False}}  # fmt: skip
     return made
 
 
@@ -164,7 +187,7 @@ def _depth_figure(matrices: list[Packed]) -> Figure:
     for place, (kind, found) in enumerate(by_kind.items()):
         layers = sorted(found)
         means = [sum(found[layer]) / len(found[layer]) for layer in layers]
-        colour, symbol = kind_style(place)
+        colour, symbol, _ = kind_style(place)
         hover = [f"{kind.label}, layer {layer}: {text(mean, 4)}" for layer, mean in zip(layers, means, strict=True)]
         traces.append(line([float(x) for x in layers], [five(v) for v in means], kind.label, colour, hover=hover,
                            symbols=symbol, size=5, width=1.5))  # fmt: skip

@@ -12,7 +12,7 @@ from drillcore.pages import colours, words
 from drillcore.pages.continuity_figures import EXPERTS, VIEWS, continuity_figures, expert_figures
 from drillcore.pages.heat_maps import MEASURES, UNIT, colour_scales, heat_figures, heat_maps
 from drillcore.pages.packing import packed, packing_figures
-from drillcore.pages.rows import Kind, RowIndex, cosine, size, text
+from drillcore.pages.rows import Kind, RowIndex, cosine, count, size, text
 from drillcore.pages.spectra_figures import BY_DEPTH, depth_figures, spectrum_figures
 from drillcore.pages.tables import census_data, flat, parameters, status_groups
 from drillcore.runs import write_text
@@ -42,7 +42,8 @@ def render(survey: "Survey") -> str:
         loader=PackageLoader("drillcore.pages", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"num": text, "cos": cosine, "size": size}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.filters |= {"num": text, "cos": cosine, "size": size, "count": count}
     return environment.get_template("survey.html.j2").render(**_context(survey))
 
 
@@ -63,12 +64,14 @@ def _context(survey: "Survey") -> dict[str, Any]:
     return {
         "survey": survey, "words": words, "title": _title(survey), "parameters": parameters(survey.census),
         "findings": words.findings(survey, matrices), "warnings": words.warnings(survey, index), "kinds": kinds,
-        "kind_style": colours.kind_style, "verdicts": {Kind(s.stack, s.kind): s.verdict for s in survey.summary},
-        "continuity": _views(figures, kinds), "spectra_kinds": [k.key for k in kinds if f"spectrum/{k.key}" in figures],
-        "spectra": any(name.startswith(("depth/", "spectrum/")) for name in figures), "views": VIEWS, "by_depth": BY_DEPTH, "heat_measures": MEASURES, "heat_first": _first(maps, survey),
-        "maps": maps, "figures": figures, "matrices": matrices, "experts": index.kinds(*EXPERTS),
-        "layers": _layers(index, kinds), "statuses": status_groups(survey.rows), "provenance": flat(survey.provenance),
-        "data": data, "style": _asset("style.css"), "script": _asset("script.js"), "plotly": _plotly(),
+        "verdicts": {Kind(s.stack, s.kind): s.verdict for s in survey.summary}, "layers": _layers(index, kinds),
+        "continuity": _views(figures, kinds), "views": VIEWS, "by_depth": BY_DEPTH, "figures": figures,
+        "ratios": [k for k in kinds if f"spectrum/{k.key}" in figures], "kind_style": colours.kind_style,
+        "spectra": any(name.startswith(("depth/", "spectrum/")) for name in figures), "maps": maps,
+        "heat_measures": MEASURES, "heat_first": _first(maps, survey), "matrices": matrices,
+        "experts": index.kinds(*EXPERTS), "statuses": status_groups(survey.rows),
+        "provenance": flat(survey.provenance), "data": data, "style": _asset("style.css"),
+        "script": _asset("script.js"), "plotly": _plotly(),
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The rows of a survey by measure and kind, and how kinds and numbers are written."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import isfinite, nan
 from typing import NamedTuple
 
@@ -84,16 +84,23 @@ def size(nbytes: float) -> str:
     >>> size(90_868_376)
     '90.9 MB'
     """
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.1f} TB"
+    return _scaled(nbytes, ("B", "kB", "MB", "GB", "TB"))
 
 
-def listed(words: Sequence[str]) -> str:
-    """Words as English lists them: "q, k and v"."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
+def count(number: float) -> str:
+    """A large count in words.
+
+    >>> count(22_713_216), count(8_030_261_248)
+    ('22.7 million', '8.03 billion')
+    """
+    return _scaled(number, ("", "thousand", "million", "billion", "trillion"))
+
+
+def _scaled(number: float, units: tuple[str, ...]) -> str:
+    step = 0
+    while number >= 1000 and step < len(units) - 1:
+        number, step = number / 1000, step + 1
+    return f"{text(number)} {units[step]}".strip()
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -4,7 +4,8 @@
   const root = document.documentElement;
   const by = (id) => document.getElementById(id);
   const shown = new Map(); // element → figure, in the light colours
-  const config = { responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtons: [["toImage"]] };
+  const config = { responsive: true, displaylogo: false, displayModeBar: true, modeBarButtons: [["toImage"]] };
+  let turns = 0; // a later round of drawing ends an earlier one
   root.dataset.failed = "0";
 
   /* Theme: figures are written in light colours and swapped, string by string. */
@@ -23,9 +24,22 @@
     by("theme").textContent = theme === "dark" ? "Light" : "Dark";
     for (const swatch of document.querySelectorAll(".swatch")) {
       const light = swatch.dataset.colour;
-      swatch.style.background = isDark() ? data.dark[light] ?? light : light;
+      swatch.style.color = isDark() ? data.dark[light] ?? light : light;
     }
-    if (redraw) for (const [node, figure] of shown) draw(node, figure);
+    if (redraw) oneByOne([...shown.keys()].sort((a, b) => fromView(a) - fromView(b)), (node) => draw(node, shown.get(node)));
+  }
+
+  /* Figures one after the other, so that the page answers meanwhile; those in view come first. */
+  const fromView = (node) => Math.abs(node.getBoundingClientRect().top - innerHeight / 2);
+  async function oneByOne(nodes, make) {
+    const turn = ++turns;
+    delete root.dataset.drawn;
+    for (const node of nodes) {
+      if (turn !== turns) return;
+      await make(node);
+      await new Promise((resume) => setTimeout(resume));
+    }
+    root.dataset.drawn = String(shown.size);
   }
 
   /* Figures. One that fails says so on the page and on the console. */
@@ -45,11 +59,13 @@
 
   function draw(node, figure) {
     shown.set(node, figure);
-    const { data: traces, layout } = swapped(figure, isDark() ? data.dark : {});
-    layout.font.family = getComputedStyle(document.body).fontFamily;
-    layout.hoverlabel = { bgcolor: isDark() ? "#2b3138" : "#ffffff", bordercolor: layout.font.color,
-      font: { color: layout.font.color, family: layout.font.family }, align: "left" };
     try {
+      const { data: traces, layout } = swapped(figure, isDark() ? data.dark : {});
+      const { color } = layout.font;
+      layout.font.family = getComputedStyle(document.body).fontFamily;
+      layout.hoverlabel = { bgcolor: isDark() ? "#2b3138" : "#ffffff", bordercolor: color, align: "left",
+        font: { color, family: layout.font.family } };
+      layout.modebar = { bgcolor: "rgba(0,0,0,0)", color, activecolor: color };
       if (!node.classList.contains("js-plotly-plot")) node.replaceChildren();
       return Plotly.react(node, traces, layout, config).catch((error) => failed(node, error));
     } catch (error) {
@@ -181,7 +197,7 @@
 
   /* Census: only one page of rows is ever in the document. */
   function census() {
-    const size = 100;
+    const size = 50;
     const { entries, left_out: leftOut } = data.census;
     const folded = entries.map((e) => e.join("\n").toLowerCase());
     const body = by("census-table").tBodies[0];
@@ -221,23 +237,23 @@
     show();
   }
 
-  /* Start: tables first, then the figures one after the other, so that the page can be read meanwhile. */
+  /* Start: tables first, then the figures. */
   async function start() {
     const preferred = matchMedia("(prefers-color-scheme: dark)");
     setTheme(preferred.matches ? "dark" : "light", false);
     preferred.addEventListener("change", (event) => setTheme(event.matches ? "dark" : "light", true));
     by("theme").addEventListener("click", () => setTheme(isDark() ? "light" : "dark", true));
-    let before = null;
-    addEventListener("beforeprint", () => { before = root.dataset.theme; setTheme("light", isDark()); });
+    let before = null; // the browser does not wait for anything that is drawn later
+    addEventListener("beforeprint", () => {
+      before = root.dataset.theme;
+      setTheme("light", false);
+      if (before === "dark") for (const [node, figure] of shown) draw(node, figure);
+    });
     addEventListener("afterprint", () => setTheme(before, before === "dark"));
     census();
     views();
     await heatMaps();
-    for (const node of document.querySelectorAll(".plot[data-figure]:not(#heat):not(#decay)")) {
-      await drawNamed(node);
-      await new Promise((resume) => setTimeout(resume));
-    }
-    root.dataset.drawn = String(shown.size);
+    await oneByOne(document.querySelectorAll(".plot[data-figure]:not(#heat):not(#decay)"), drawNamed);
   }
   start().catch((error) => console.error("drillcore: the page failed", error));
 })();

@@ -8,7 +8,7 @@ from drillcore.pages.figures import Figure, Trace, depth_axis, figure, line
 from drillcore.pages.rows import Kind, RowIndex, five, four, text
 from drillcore.table import Row
 
-# measure → (title of the axis, further settings of the axis)
+# measure → (title of the figure, settings of its axis)
 BY_DEPTH: dict[str, tuple[str, dict[str, object]]] = {
     "spectrum.gap": ("gap σ₁/σ₂", {"type": "log"}),
     "spectrum.stable_rank": ("stable rank", {"rangemode": "tozero"}),
@@ -24,11 +24,11 @@ BY_DEPTH: dict[str, tuple[str, dict[str, object]]] = {
 def depth_figures(index: RowIndex, kinds: Sequence[Kind]) -> dict[str, Figure]:
     """Figures by name: "depth/spectrum.gap", one line per kind. A measure without a value has none."""
     made = {}
-    for measure, (title, settings) in BY_DEPTH.items():
+    for measure, (_, settings) in BY_DEPTH.items():
         lines = [trace for i, kind in enumerate(kinds) if (trace := _by_layer(index.of(measure, kind), kind, i))]
         if lines:
             layers = [x for trace in lines for x in trace["x"]]
-            made[f"depth/{measure}"] = figure(lines, "layer", title, xaxis=depth_axis(layers), yaxis=settings)
+            made[f"depth/{measure}"] = figure(lines, "layer", "", xaxis=depth_axis(layers), yaxis=settings)
     return made
 
 
@@ -43,7 +43,7 @@ def spectrum_figures(index: RowIndex) -> dict[str, Figure]:
         lines = [_ratio(by_place[i], by_place[1], i) for i in sorted(by_place) if i > 1]
         if lines:
             made[f"spectrum/{kind.key}"] = figure(
-                lines, "layer", "σᵢ/σ₁", xaxis=depth_axis(sorted(by_place[1])), yaxis={"range": [0, 1.03]}
+                lines, "layer", "", xaxis=depth_axis(sorted(by_place[1])), yaxis={"range": [0, 1.03]}
             )
     return made
 
@@ -52,7 +52,7 @@ def _by_layer(rows: Sequence[Row], kind: Kind, place: int) -> Trace | None:
     chosen = sorted((r for r in rows if r.layer is not None), key=lambda r: r.layer or 0)
     if not any(r.value is not None for r in chosen):
         return None
-    colour, symbol = kind_style(place)
+    colour, symbol, _ = kind_style(place)
     hover = [f"{kind.label}, layer {r.layer}: {text(r.value, 4)}{_doubt(r)}" for r in chosen]
     return line([float(r.layer or 0) for r in chosen], [five(r.value) for r in chosen], kind.label, colour,
                 hover=hover, symbols=symbol, size=5, width=1.5)  # fmt: skip

@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from drillcore.pages.packing import Packed
-from drillcore.pages.rows import Kind, RowIndex, cosine, listed, spans, text
+from drillcore.pages.rows import Kind, RowIndex, cosine, spans, text
 
 if TYPE_CHECKING:
     from drillcore.measures.verdict import KindSummary, SideSummary
     from drillcore.verbs.survey import Survey
 
-SIDE = {"in": "input", "out": "output"}
+_DULL = {
+    "one-signed": "only because the entries of each vector share one sign",
+    "one-coordinate": "only because each vector is one coordinate",
+}
 
 
 def name_of(line: "KindSummary") -> str:
@@ -28,12 +33,14 @@ def control(line: "KindSummary") -> "SideSummary":
     return line.v if line.faces == "out" else line.u
 
 
-def findings(survey: "Survey", matrices: Sequence[Packed]) -> list[str]:
+def findings(survey: "Survey", matrices: Sequence[Packed]) -> list[Markup]:
     """Three or four plain sentences: what is shared and where, the extremes, the controls, the packing."""
     measured = [s for s in survey.summary if facing(s).word != "not measured"]
     said = [_sharing(measured), *_extremes(measured), *_controls(measured)] if measured else []
     said += [_packing(p) for p in matrices if p.layer is None and p.kind.kind in ("embed", "unembed")]
-    return said or ["No pair of layers and no embedding was measured; see the statuses below."]
+    if survey.rows.where(status="one-layer").rows:
+        said.insert(0, Markup("There is one layer, so that there is no neighbour to compare it with."))
+    return said or [Markup("No pair of layers and no embedding was measured; see the statuses below.")]
 
 
 def warnings(survey: "Survey", index: RowIndex) -> list[str]:
@@ -46,8 +53,10 @@ def warnings(survey: "Survey", index: RowIndex) -> list[str]:
         found.append(f"{_count(len(left_out), 'tensor')} left out: {first}{more}. The census says what to do.")
     if survey.census.decided_by == "inferred":
         found.append("The family is unknown: every role was inferred from names and shapes. Check the census.")
-    found += _doubtful(index, "unidentifiable", "not identifiable (σ₁ and σ₂ too close): trust the subspace")
-    found += _doubtful(index, "not-converged", "not converged: their bounds say how far off they may be")
+    found += _doubtful(
+        index, "unidentifiable", "are not identifiable, since σ₁ and σ₂ are too close; trust the subspace there"
+    )
+    found += _doubtful(index, "not-converged", "did not converge; their bounds say how far off they may be")
     return found
 
 
@@ -58,83 +67,112 @@ def _doubtful(index: RowIndex, status: str, meaning: str) -> list[str]:
         layers = {r.layer for r in rows if r.status == status and r.layer is not None}
         total += len(layers)
         places += [f"{kind.label} (layers {spans(layers)})"] if layers else []
-    return [f"{_count(total, 'pair')} of leading vectors {meaning}: {listed(places)}."] if total else []
+    return [f"The leading vectors of {_matrices(total)} {meaning}: {'; '.join(places)}."] if total else []
 
 
-def _sharing(lines: Sequence["KindSummary"]) -> str:
+def _sharing(lines: Sequence["KindSummary"]) -> Markup:
     shared = [s for s in lines if facing(s).word == "shared"]
     if not shared:
-        return "No kind shares its leading directions between neighbouring layers beyond chance, on the side facing the stream."
-    reads = [name_of(s) for s in shared if s.faces != "out"]
-    writes = [name_of(s) for s in shared if s.faces == "out"]
-    parts = [f"{listed(reads)} share what they read from the residual stream (input space)"] if reads else []
-    parts += [f"{listed(writes)} share what they write to it (output space)"] if writes else []
+        return Markup("No kind of matrix shares its leading directions between neighbouring layers beyond chance.")
+    reads, writes = ([_bold(s) for s in shared if (s.faces == "out") is out] for out in (False, True))
+    parts = [_who_shares(reads, "from the residual stream (input space)", "read")] if reads else []
+    parts += [_who_shares(writes, "to the residual stream (output space)", "write")] if writes else []
     how_many = "All" if len(shared) == len(lines) else f"{len(shared)} of"
-    return f"{how_many} {_count(len(lines), 'kind')} of matrix agree between neighbouring layers: {'; '.join(parts)}."
+    return Markup("{} {} of matrix agree between neighbouring layers: {}.").format(
+        how_many, _count(len(lines), "kind"), Markup("; ").join(parts)
+    )
 
 
-def _extremes(lines: Sequence["KindSummary"]) -> list[str]:
+def _who_shares(names: Sequence[Markup], where: str, verb: str) -> Markup:
+    said = f"shares what it {verb}s" if len(names) == 1 else f"share what they {verb}"
+    return Markup("{} {} {}").format(_listed(names), said, where)
+
+
+def _extremes(lines: Sequence["KindSummary"]) -> list[Markup]:
     shared = sorted((s for s in lines if facing(s).word == "shared"), key=lambda s: facing(s).mean or 0.0)
     said = []
     if shared:
-        strongest = f"The strongest is {name_of(shared[-1])}: the leading {_side(shared[-1])} directions of neighbouring layers have a mean |cos| of {_against(facing(shared[-1]))}"
-        weakest = f"; the weakest that is shared is {name_of(shared[0])} with {_against(facing(shared[0]))}"
-        said.append(strongest + (weakest if len(shared) > 1 else "") + ".")
-    chance = [name_of(s) for s in lines if facing(s).word == "at chance"]
-    if chance and len(chance) < len(lines):
-        said.append(f"At chance on the side facing the stream: {listed(chance)}.")
-    dull = [f"{name_of(s)} ({facing(s).word})" for s in lines if facing(s).word in ("one-signed", "one-coordinate")]
-    if dull:
-        said.append(
-            f"Above chance for a dull reason, which goes away with one fixed direction taken out: {listed(dull)}."
+        top, last = shared[-1], shared[0]
+        weakest = _weakest(last) if len(shared) > 1 else ""
+        side = "output" if top.faces == "out" else "input"
+        start = Markup(
+            "The strongest is {}: the leading {} directions of neighbouring layers have a mean |cos| of {}, "
         )
+        said.append(
+            start.format(_bold(top), side, cosine(facing(top).mean))
+            + f"{_over_null(top)} the {cosine(facing(top).null)} of independent directions"
+            + Markup("{}.").format(weakest)
+        )
+    chance = [_bold(s) for s in lines if facing(s).word == "at chance"]
+    if chance and shared:
+        said.append(Markup("At chance on the side facing the stream: {}.").format(_listed(chance)))
+    for word, reason in _DULL.items():
+        dull = [_bold(s) for s in lines if facing(s).word == word]
+        said += [Markup("{}{} above chance {}.").format(_listed(dull), _are(dull), reason)] if dull else []
     return said
 
 
-def _controls(lines: Sequence["KindSummary"]) -> list[str]:
-    at_chance = [name_of(s) for s in lines if control(s).word == "at chance"]
-    above = [
-        f"{name_of(s)} ({cosine(control(s).mean)}, {control(s).word})"
-        for s in lines
-        if control(s).word not in ("at chance", "not measured")
-    ]
+def _weakest(line: "KindSummary") -> Markup:
+    return Markup("; the weakest that is shared is {} with {} ({})").format(
+        _bold(line), cosine(facing(line).mean), _over_null(line)
+    )
+
+
+def _controls(lines: Sequence["KindSummary"]) -> list[Markup]:
+    at_chance = [_bold(s) for s in lines if control(s).word == "at chance"]
+    above = [s for s in lines if control(s).word not in ("at chance", "not measured")]
     if not at_chance and not above:
         return []
-    chance = (
-        f"{listed(at_chance)} {'is' if len(at_chance) == 1 else 'are'} at chance"
-        if at_chance
-        else "nothing is at chance"
-    )
-    rest = f", {listed(above)} {'is' if len(above) == 1 else 'are'} not" if above else ""
-    return [f"On the other side, the built-in control, {chance}{rest}."]
+    chance = _listed(at_chance) + _are(at_chance) + " at chance" if at_chance else Markup("nothing is at chance")
+    names = [_why_above(s) for s in above]
+    rest = Markup("; {}{} not").format(_listed(names), _are(names)) if names else ""
+    return [Markup("On the side away from the stream, the built-in control, {}{}.").format(chance, rest)]
 
 
-def _packing(p: Packed) -> str:
+def _why_above(line: "KindSummary") -> Markup:
+    side = control(line)
+    reason = f", {_DULL[side.word]}" if side.word in _DULL else ""
+    return Markup("{} ({}{})").format(_bold(line), cosine(side.mean), reason)
+
+
+def _packing(p: Packed) -> Markup:
     n, m, value = p.value("n"), p.value("m"), p.value("mean_sq_overlap", "raw")
+    name = Markup("<b>{}</b>").format(p.label)
     if n is None or m is None or value is None:
-        return f"The superposition of {p.label} was not measured; see the statuses."
-    said = f"{p.label} holds {text(n)} vectors in {text(m)} dimensions: their mean squared overlap is {text(value)}, {_times(value * m)} the 1/m = {text(1 / m)} of random directions"
-    if p.welch is not None:
-        said += f" and {_times(value / p.welch)} the Welch bound {text(p.welch)}, the least that is possible"
+        return Markup("The superposition of {} was not measured; see the statuses.").format(name)
+    welch = f" and {_times(value / p.welch)} the Welch bound {text(p.welch)}, the least possible" if p.welch else ""
     centred = p.value("mean_sq_overlap", "centred")
-    return said + (f"; without the mean row it is {_times(centred * m)} 1/m." if centred is not None else ".")
+    without = f"; with the mean row taken out, {_times(centred * m)} 1/m" if centred is not None else ""
+    chance = f"{_times(value * m)} the 1/m = {text(1 / m)} of random directions"
+    return Markup("{} packs {} vectors into {} dimensions. Their mean squared overlap, {}, is {}{}{}.").format(
+        name, text(n), text(m), text(value), chance, welch, without
+    )
+
+
+def _bold(line: "KindSummary") -> Markup:
+    return Markup("<b>{}</b>").format(name_of(line))
+
+
+def _listed(names: Sequence[Markup]) -> Markup:
+    """As English lists them: q, k and v."""
+    return Markup(" and ").join(([Markup(", ").join(names[:-1])] if len(names) > 1 else []) + list(names[-1:]))
+
+
+def _are(names: Sequence[Markup]) -> str:
+    return " is" if len(names) == 1 else " are"
 
 
 def _times(ratio: float) -> str:
     return f"{text(ratio, 2)} times"
 
 
-def _against(side: "SideSummary") -> str:
-    ratio = (
-        f", {_times(side.mean / side.null)} the {cosine(side.null)} of independent directions"
-        if side.mean and side.null
-        else ""
-    )
-    return f"{cosine(side.mean)}{ratio}"
+def _over_null(line: "KindSummary") -> str:
+    side = facing(line)
+    return _times(side.mean / side.null) if side.mean is not None and side.null else "–"
 
 
-def _side(line: "KindSummary") -> str:
-    return SIDE.get(line.faces, "input")
+def _matrices(number: int) -> str:
+    return "1 matrix" if number == 1 else f"{number:,} matrices"
 
 
 def _count(number: int, noun: str) -> str:
