@@ -100,7 +100,9 @@ def _superposition_table(lines: list[dict[str, float]]) -> Table:
     for line in lines[:24]:
         table.add_row(str(line["where"]), *(_number(line.get(name)) for name, _ in _SHOWN))
     more = f" · {len(lines) - 24} more in the report" if len(lines) > 24 else ""
-    table.caption = f"overlap²: mean squared cosine; × m is 1 for random directions · φ½: norm above half the median{more}"
+    table.caption = (
+        f"overlap²: mean squared cosine; × m is 1 for random directions · φ½: norm above half the median{more}"
+    )
     return table
 
 
