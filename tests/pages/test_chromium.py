@@ -99,6 +99,9 @@ def test_the_view_of_continuity_changes(page: Driver, survey: Survey) -> None:
     drawn = page.execute_script(
         "return document.querySelector(\"[data-figure='continuity/subspace/q']\").data.at(-1).y"
     )
+    assert (
+        "7 of 7 pairs" in page.find_element(By.CSS_SELECTOR, "figure:has([data-figure='continuity/subspace/q'])").text
+    )
     rows = survey.rows.where(stack="", kind="q", measure="continuity.v_subspace", adjacent=True)
     assert drawn == pytest.approx([r.value for r in rows], abs=5.1e-5)
 

@@ -111,6 +111,14 @@ def test_open_markers_stand_for_vectors_that_are_not_identifiable(page: Page) ->
     assert hollow == [1.5, 2.5, 3.5]
 
 
+def test_the_caption_counts_the_single_pairs_above_chance(page: Page, survey: Survey) -> None:
+    rows = survey.rows.where(kind="o", stack="vision", measure="continuity.u1", adjacent=True)
+    above = sum(r.value > r.null + 4 * r.null_sd for r in rows)
+    assert page.data["captions"]["continuity/leading/vision.o"] == f"{above} of 3 pairs above chance"
+    assert page.data["captions"]["continuity/leading/v"].startswith("0 of 7")
+    assert page.data["captions"]["continuity/leading/gate"] == "5 of 5 pairs above chance"
+
+
 def test_the_heat_maps_hold_the_numbers_of_the_table(page: Page, survey: Survey) -> None:
     maps = page.data["heat"]["maps"]
     assert {m["measure"] for m in maps.values()} == {r.measure for r in survey.rows if r.measure in
@@ -189,7 +197,7 @@ def test_a_hostile_kind_is_text_in_every_figure() -> None:
 def test_the_sentences_say_what_the_verdicts_say(survey: Survey) -> None:
     said = [str(s) for s in findings(survey, [])]
     assert said[0] == (
-        "8 of 9 kinds of matrix agree between neighbouring layers: <b>q</b>, <b>k</b>, <b>gate</b>, <b>up</b> and "
+        "8 of 9 kinds of matrix agree on average between neighbouring layers: <b>q</b>, <b>k</b>, <b>gate</b>, <b>up</b> and "
         "<b>vision q</b> share what they read from the residual stream (input space); <b>o</b>, <b>down</b> and "
         "<b>vision o</b> share what they write to the residual stream (output space)."
     )

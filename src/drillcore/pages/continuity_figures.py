@@ -42,6 +42,19 @@ def expert_figures(index: RowIndex) -> dict[str, Figure]:
     return made
 
 
+def captions(index: RowIndex, faces: Mapping[Kind, str]) -> dict[str, str]:
+    """How many single pairs of the facing side are above chance + 4 sd, by figure: a mean may rest on a few."""
+    made = {}
+    for view in ("leading", "subspace"):
+        _, v, u, _ = VIEWS[view]
+        for kind in index.kinds(v, u):
+            pairs = _adjacent(index.of(u if faces.get(kind) == "out" else v, kind))
+            known = [(r.value, r.null, r.null_sd) for r in pairs if r.value is not None]
+            above = sum(value > null + 4 * sd for value, null, sd in known if null is not None and sd is not None)
+            made[f"continuity/{view}/{kind.key}"] = f"{above} of {len(known)} pairs above chance"
+    return made
+
+
 def unidentifiable(index: RowIndex, kind: Kind) -> frozenset[int]:
     """Layers whose leading vector the gap does not support."""
     rows = index.of("spectrum.angle_bound", kind)

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from drillcore.pages import colours, words
-from drillcore.pages.continuity_figures import EXPERTS, VIEWS, continuity_figures, expert_figures
+from drillcore.pages.continuity_figures import EXPERTS, VIEWS, captions, continuity_figures, expert_figures
 from drillcore.pages.heat_maps import MEASURES, UNIT, colour_scales, heat_figures, heat_maps
 from drillcore.pages.packing import packed, packing_figures
 from drillcore.pages.rows import Kind, RowIndex, cosine, count, size, text
@@ -59,12 +59,12 @@ def _context(survey: "Survey") -> dict[str, Any]:
     maps = heat_maps(index)
     data = {
         "figures": figures, "heat": {"maps": maps, "unit": UNIT, **heat_figures(), "scales": colour_scales()},
-        "census": census_data(survey.census), "dark": colours.DARK,
+        "census": census_data(survey.census), "dark": colours.DARK, "captions": captions(index, faces),
     }  # fmt: skip
     return {
         "survey": survey, "words": words, "title": _title(survey), "parameters": parameters(survey.census),
         "findings": words.findings(survey, matrices), "warnings": words.warnings(survey, index), "kinds": kinds,
-        "verdicts": {Kind(s.stack, s.kind): s.verdict for s in survey.summary}, "layers": _layers(index, kinds),
+        "layers": _layers(index, kinds),
         "continuity": _views(figures, kinds), "views": VIEWS, "by_depth": BY_DEPTH, "figures": figures,
         "ratios": [k for k in kinds if f"spectrum/{k.key}" in figures], "kind_style": colours.kind_style,
         "spectra": any(name.startswith(("depth/", "spectrum/")) for name in figures), "maps": maps,

@@ -86,6 +86,8 @@
     by("view")?.addEventListener("change", (event) => {
       for (const node of document.querySelectorAll("[data-figure^='continuity/']")) {
         node.dataset.figure = node.dataset.figure.replace(/^continuity\/[^/]+/, `continuity/${event.target.value}`);
+        const caption = node.parentElement.querySelector("figcaption span");
+        if (caption) caption.textContent = data.captions[node.dataset.figure] ?? "";
         drawNamed(node);
       }
     });

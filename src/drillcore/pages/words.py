@@ -78,7 +78,7 @@ def _sharing(lines: Sequence["KindSummary"]) -> Markup:
     parts = [_who_shares(reads, "from the residual stream (input space)", "read")] if reads else []
     parts += [_who_shares(writes, "to the residual stream (output space)", "write")] if writes else []
     how_many = "All" if len(shared) == len(lines) else f"{len(shared)} of"
-    return Markup("{} {} of matrix agree between neighbouring layers: {}.").format(
+    return Markup("{} {} of matrix agree on average between neighbouring layers: {}.").format(
         how_many, _count(len(lines), "kind"), Markup("; ").join(parts)
     )
 
