@@ -7,7 +7,8 @@ from torch import Tensor
 def abs_cosines(X: Tensor) -> Tensor:
     """|cos| of every pair of columns of X (d × L): L × L."""
     unit = X / X.norm(dim=0).clamp_min(torch.finfo(X.dtype).tiny)
-    return (unit.T @ unit).abs().clamp_max(1.0)
+    cosines: Tensor = (unit.T @ unit).abs().clamp_max(1.0)
+    return cosines
 
 
 def subspace_overlap(A: Tensor, B: Tensor) -> float:

@@ -61,8 +61,9 @@ def assign(source: Source, *, roles: Path | None = None) -> Assignment:
     draft.refuse_doubles()
     draft.face_projections()
     draft.refuse_misfits()
-    draft.resolve_ties()
-    draft.find_missing()
+    if not any(spec.delta for spec in source.specs.values()):
+        draft.resolve_ties()
+        draft.find_missing()
     entries = [*draft.entries, *(_note_entry(n) for n in source.notes)]
     census = Census(tuple(entries), choice.architecture.family, choice.decided_by)
     return Assignment(tuple(draft.weights), tuple(draft.norms), census)

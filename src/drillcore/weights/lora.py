@@ -91,7 +91,7 @@ class LoraSource:
         self._deltas[name] = Delta(a, b, scale, transposed)
         out, into = left.shape[0], right.shape[1]
         shape = (into, out) if transposed else (out, into)
-        self.specs[name] = TensorSpec(name, shape, left.dtype, left.nbytes + right.nbytes, left.file)
+        self.specs[name] = TensorSpec(name, shape, left.dtype, left.nbytes + right.nbytes, left.file, True)
         return []
 
 

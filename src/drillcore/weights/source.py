@@ -31,6 +31,7 @@ class TensorSpec:
     dtype: str  # as stored, in torch's words: "bfloat16", "float8_e4m3fn"
     nbytes: int  # as stored
     file: str = ""
+    delta: bool = False  # a change to the matrix of this name, as an adapter holds: the model's others are elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Note:
     """Something of the checkpoint that is not offered as a tensor, and why (a line of the census)."""
 
     name: str
-    state: str  # "recognised", "skipped" or "ignored": see `drillcore.weights.census`
+    state: str  # as in `drillcore.weights.census`
     detail: str
     remedy: str = ""
     spec: TensorSpec | None = None
