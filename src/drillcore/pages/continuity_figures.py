@@ -50,7 +50,7 @@ def captions(index: RowIndex, faces: Mapping[Kind, str]) -> dict[str, str]:
         for kind in index.kinds(v, u):
             pairs = _adjacent(index.of(u if faces.get(kind) == "out" else v, kind))
             known = [(r.value, r.null, r.null_sd) for r in pairs if r.value is not None]
-            above = sum(value > null - 40 * sd for value, null, sd in known if null is not None and sd is not None)
+            above = sum(value > null + 4 * sd for value, null, sd in known if null is not None and sd is not None)
             made[f"continuity/{view}/{kind.key}"] = f"{above} of {len(known)} pairs above chance"
     return made
 
