@@ -197,8 +197,8 @@ def test_a_hostile_kind_is_text_in_every_figure() -> None:
 def test_the_sentences_say_what_the_verdicts_say(survey: Survey) -> None:
     said = [str(s) for s in findings(survey, [])]
     assert said[0] == (
-        "8 of 9 kinds of matrix agree on average between neighbouring layers: <b>q</b>, <b>k</b>, <b>gate</b>, <b>up</b> and "
-        "<b>vision q</b> share what they read from the residual stream (input space); <b>o</b>, <b>down</b> and "
+        "8 of 9 kinds of matrix agree on average between neighbouring layers: <b>q</b>, <b>k</b>, <b>gate</b>, "
+        "<b>up</b> and <b>vision q</b> share what they read from the residual stream (input space); <b>o</b>, <b>down</b> and "
         "<b>vision o</b> share what they write to the residual stream (output space)."
     )
     assert "<b>v</b>" in next(s for s in said if s.startswith("At chance"))
