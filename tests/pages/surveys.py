@@ -113,11 +113,9 @@ def rich_survey(kinds: Sequence[str] = tuple(FACES)) -> Survey:
     rows += [*expert_rows("gate", layers), *expert_rows("down", layers)]
     rows += [r for kind in ("embed", "unembed") for r in packing_rows(kind)]
     rows += [r for layer in layers for r in packing_rows("up", n=1024, layer=layer)]
-    entries = [
-        entry(NASTY, "unknown", NASTY, "give --roles"),
-        entry("lost", "missing", "the configuration promises it"),
-    ]
-    entries += [entry(f"layers.{i}.q_proj.weight") for i in range(120)]
+    entries = [entry(f"layers.{i}.q_proj.weight") for i in range(120)]
+    entries += [entry(NASTY, "unknown", NASTY, "give --roles")]
+    entries += [entry("lost", "missing", "the configuration promises it")]
     return made_survey(rows, entries)
 
 

@@ -20,6 +20,7 @@ from drillcore.pages import rows as page_rows
 from drillcore.pages.heat_maps import UNIT, heat_maps
 from drillcore.pages.page import render
 from drillcore.pages.rows import RowIndex
+from drillcore.pages.tables import status_groups
 from drillcore.pages.words import findings, warnings
 from drillcore.table import Row
 from drillcore.verbs.survey import Survey
@@ -155,7 +156,8 @@ def test_rows_without_a_number_are_listed_and_counted(page: Page, survey: Survey
     for row in not_ok:
         assert row.status in shown
         assert row.reason is not None
-        assert " ".join(row.reason.split()) in " ".join(shown.split())
+        assert row.reason in shown
+    assert sum(group.count for group in status_groups(survey.rows)) == len(not_ok)
 
 
 def test_the_census_is_whole_and_begins_with_what_was_left_out(page: Page, survey: Survey) -> None:
@@ -198,8 +200,8 @@ def test_the_sentences_say_what_the_verdicts_say(survey: Survey) -> None:
     said = [str(s) for s in findings(survey, [])]
     assert said[0] == (
         "8 of 9 kinds of matrix agree on average between neighbouring layers: <b>q</b>, <b>k</b>, <b>gate</b>, "
-        "<b>up</b> and <b>vision q</b> share what they read from the residual stream (input space); <b>o</b>, <b>down</b> and "
-        "<b>vision o</b> share what they write to the residual stream (output space)."
+        "<b>up</b> and <b>vision q</b> share what they read from the residual stream (input space); <b>o</b>, "
+        "<b>down</b> and <b>vision o</b> share what they write to the residual stream (output space)."
     )
     assert "<b>v</b>" in next(s for s in said if s.startswith("At chance"))
     best = max(survey.summary, key=lambda s: (s.u if s.faces == "out" else s.v).mean or 0)
