@@ -31,6 +31,8 @@ def test_shell_blocks_name_real_targets_and_options() -> None:
     seen = set()
     for line in "\n".join(blocks("sh")).splitlines():
         words = shlex.split(line, comments=True)
+        if not words:
+            continue
         if words[0] == "make":
             assert f"\n{words[1]}:" in makefile
         if words[0] == "drillcore":

@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from drillcore.linalg import Triplets, abs_cosines, subspace_overlaps
@@ -180,6 +179,8 @@ def _facing(triplets: Triplets, reading: KindReading) -> Tensor:
 
 
 def _best_matching(cosines: "np.ndarray") -> float:
+    from scipy.optimize import linear_sum_assignment  # a slow import, and only experts need it
+
     rows, columns = linear_sum_assignment(cosines, maximize=True)
     return float(cosines[rows, columns].mean())
 

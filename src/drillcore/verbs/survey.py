@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from drillcore.measures import MEASURES
 from drillcore.measures.reading import Options, by_layer, read_kind
 from drillcore.measures.superposition import superposition
@@ -86,6 +88,7 @@ def survey(
     """
     started = time.perf_counter()
     chosen = select(measures)
+    _check_numbers(rank, device)
     source = open_source(target, config=config, base=base)
     assignment = assign(source, roles=roles)
     options = Options(rank=rank, needs=chosen.needs, spectrum=spectrum, fold_norms=fold_norms, device=device)
@@ -162,6 +165,16 @@ class _Run:
             self.progress(Step(kind, self.done, self.total))
 
         return advance
+
+
+def _check_numbers(rank: int, device: str) -> None:
+    if rank < 1:
+        raise InputError(f"a subspace needs a rank of at least 1, got {rank}", where="--rank")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts when it was built without the device
+        raise InputError(f"no device {device!r}: {str(error).splitlines()[0]}", where="--device",
+                         remedy="use cpu, or one that torch sees") from error  # fmt: skip
 
 
 def _check_kinds(kinds: Collection[str] | None, assignment: Assignment) -> None:

@@ -63,7 +63,7 @@ def assign(source: Source, *, roles: Path | None = None) -> Assignment:
     draft.refuse_misfits()
     if not any(spec.delta for spec in source.specs.values()):
         draft.resolve_ties()
-        draft.find_missing()
+        draft.find_missing(sure=choice.decided_by == "model_type")
     entries = [*draft.entries, *(_note_entry(n) for n in source.notes)]
     census = Census(tuple(entries), choice.architecture.family, choice.decided_by)
     return Assignment(tuple(draft.weights), tuple(draft.norms), census)

@@ -164,12 +164,17 @@ class Draft:
         cases = (case for pattern in self.architecture.patterns for case in pattern.cases)
         return any(isinstance(case, MatrixSpec) and kind in case.kinds for case in cases)
 
-    def find_missing(self) -> None:
-        """Enter what the family or the configuration promises and the checkpoint lacks."""
+    def find_missing(self, *, sure: bool) -> None:
+        """Enter what the family or the configuration promises and the checkpoint lacks.
+
+        A family that was not named by the configuration (`sure`) promises only what some layer has.
+        """
         for stack, (once, every_layer) in self.architecture.required().items():
-            if not stack or any(stack == other for other, _ in self.seen):
+            met = {kind for other, kind in self.seen if other == stack}
+            if sure and (met or not stack):
                 self._find_missing_outside(stack, once)
-                self._find_missing_layers(stack, every_layer)
+            if met or not stack:
+                self._find_missing_layers(stack, every_layer if sure else every_layer & met)
         self._find_missing_experts()
 
     def _find_missing_outside(self, stack: str, kinds: Iterable[str]) -> None:
