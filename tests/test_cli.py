@@ -116,7 +116,8 @@ def _broken_config(folder: Path) -> None:
 
 BAD = {
     "Git-LFS pointer": _lfs, "truncated": _truncated, "claims": _header, "shard(s) that are not": _missing_shard,
-    "holds no weights": lambda _: None, "more than tensors": _pickle, "two families": _two_families, "JSON": _broken_config,
+    "holds no weights": lambda _: None, "more than tensors": _pickle, "two families": _two_families,
+    "JSON": _broken_config,
 }  # fmt: skip
 
 

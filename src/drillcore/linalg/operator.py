@@ -9,12 +9,17 @@ from collections.abc import Iterator, Sequence
 from math import isfinite, sqrt
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from drillcore.linalg.factored import Matrix, Product
 
-_CACHE_ELEMENTS = 1 << 19  # float32 numbers of a row block: 2 MiB
+Array = NDArray[np.float32]
+
+_THIN = 4  # up to so many columns, matrix-vector products beat a matrix product, which packs W first
+_CACHE_ELEMENTS = 1 << 20  # float32 numbers of a row block: 4 MiB
 _HELD_ELEMENTS = 1 << 27  # float32 numbers of the largest matrix that is held converted: 512 MiB
 
 
@@ -89,14 +94,20 @@ class DenseOperator:
         W, X, Y = self.W.numpy(), V.contiguous().numpy(), U.contiguous().numpy()
         WV, WU = torch.empty(self.shape[0], V.shape[1]), torch.zeros(self.shape[1], U.shape[1])
         out, acc = WV.numpy(), WU.numpy()
+        thin = X.shape[1] <= _THIN
         for part in self._parts():
-            out[part] = W[part] @ X
-            acc += W[part].T @ Y[part]
+            out[part] = _columns(W[part], X) if thin else W[part] @ X
+            acc += _columns(W[part].T, Y[part]) if thin else W[part].T @ Y[part]
         return WV, WU
 
     def _parts(self) -> Iterator[slice]:
         for start, block in row_blocks(self.W, _CACHE_ELEMENTS):
             yield slice(start, start + block.shape[0])
+
+
+def _columns(W: Array, X: Array) -> Array:
+    """W X one column at a time."""
+    return np.stack([W @ x for x in X.T], axis=1)
 
 
 class StackedOperator:
@@ -130,7 +141,7 @@ class StackedOperator:
     def _blocks(self) -> Iterator[tuple[int, Tensor]]:
         offset = 0
         for matrix in self.matrices:
-            for start, part in row_blocks(matrix, 8 * _CACHE_ELEMENTS):
+            for start, part in row_blocks(matrix, 4 * _CACHE_ELEMENTS):
                 block = self._held.take(part.shape[0], part.shape[1], self.device).copy_(part)
                 if self.gain is not None:
                     block.mul_(self.gain)

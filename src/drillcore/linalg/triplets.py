@@ -107,7 +107,7 @@ def _by_lanczos(operator: Operator, k: int, tol: float, noise: float, key: str, 
     if found.status != "ok":
         return found
     span = torch.linalg.qr(ritz.V[:, :some])[0]
-    hidden = hidden_value(operator, span, _starts(operator, key, "probe"), max(4, ritz.steps // 4))
+    hidden = hidden_value(operator, span, _starts(operator, key, "probe"), max(3, ritz.steps // 4))
     if hidden <= float(ritz.s[some - 1]) + 10 * tol * float(ritz.s[0]):
         return found
     if isinstance(operator, DenseOperator):
