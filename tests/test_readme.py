@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drillcore.cli.app import app
-from drillcore.weights.architecture import architectures
+from drillcore.weights.architecture import architectures, load_architecture
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,3 +50,12 @@ def test_every_family_is_named() -> None:
 
 def test_the_picture_is_small_enough() -> None:
     assert (ROOT / "docs" / "report.png").stat().st_size < 300_000
+
+
+def test_the_architecture_example_of_contributing_loads(tmp_path: Path) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / "mine.toml").write_text(example, encoding="utf-8")
+    mine = load_architecture(tmp_path / "mine.toml")
+    assert mine.match("model.blocks.3.attn.qkv.weight") is not None
+    assert mine.match("model.blocks.3.attn.other.weight") is None
