@@ -52,6 +52,11 @@ class Triplets:
 
     _subspace_bound: float = 1.0
 
+    @property
+    def T(self) -> "Triplets":
+        """The triplets of Wᵀ."""
+        return replace(self, u=self.v, v=self.u, full_u=self.full_v, full_v=self.full_u)
+
 
 def leading_triplets(
     W: Matrix | Sequence[Tensor], k: int, tol: float = 1e-5, *, key: str, full: bool = False,
@@ -78,15 +83,25 @@ def leading_triplets(
     if k < 1 or not tol > 0:
         raise ValueError(f"k must be at least 1 and tol above 0, got k={k}, tol={tol}")
     operator, turned = as_operator(W, scratch=scratch, gain=gain)
+    found = operator_triplets(
+        operator, k, tol, key=key, full=full, max_steps=max_steps, stored=stored or stored_dtype(W)
+    )
+    return found.T if turned else found
+
+
+def operator_triplets(
+    operator: Operator, k: int, tol: float = 1e-5, *, key: str, stored: torch.dtype, full: bool = False,
+    max_steps: int = 1000,
+) -> Triplets:  # fmt: skip
+    """The same for a matrix that `as_operator` already holds, which others may use as well."""
     k = min(k, *operator.shape)
-    noise = _store_noise(operator, stored or _dtype_of(W))
+    noise = _store_noise(operator, stored)
     if operator.frobenius == 0.0:
-        return _oriented(_zero(operator, k), turned)
+        return _zero(operator, k)
     small = min(operator.shape) <= max(_DENSE_SIDE, 2 * (k + 2)) or isinstance(operator, ProductOperator)
     if full or small:
-        return _oriented(_by_gram(operator, k, noise, keep=full), turned)
-    found = _by_lanczos(operator, k, tol, noise, key, max_steps)
-    return _oriented(found or _by_gram(operator, k, noise, keep=False), turned)
+        return _by_gram(operator, k, noise, keep=full)
+    return _by_lanczos(operator, k, tol, noise, key, max_steps) or _by_gram(operator, k, noise, keep=False)
 
 
 def _by_gram(operator: Operator, k: int, noise: float, *, keep: bool) -> Triplets:
@@ -162,13 +177,8 @@ def _zero(operator: Operator, k: int) -> Triplets:
     )  # fmt: skip
 
 
-def _oriented(found: Triplets, turned: bool) -> Triplets:
-    if not turned:
-        return found
-    return replace(found, u=found.v, v=found.u, full_u=found.full_v, full_v=found.full_u)
-
-
-def _dtype_of(W: Matrix | Sequence[Tensor]) -> torch.dtype:
+def stored_dtype(W: Matrix | Sequence[Tensor]) -> torch.dtype:
+    """The dtype of a matrix, of a product's factors, or of stacked matrices."""
     if isinstance(W, Product):
         return W.left.dtype
     return W.dtype if isinstance(W, Tensor) else W[0].dtype

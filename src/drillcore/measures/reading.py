@@ -1,7 +1,7 @@
 """Read the matrices of one kind, layer by layer, and keep what the measures need: small records, never weights."""
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from drillcore.linalg import Matrix, NonFiniteError, Product, Scratch, Triplets, leading_triplets
 from drillcore.linalg.operator import as_operator
+from drillcore.linalg.triplets import operator_triplets, stored_dtype
 from drillcore.measures.pairs import PairSums, pair_sums
 from drillcore.measures.probes import Sketch, sketch
 from drillcore.weights.assign import Assignment
@@ -117,13 +118,14 @@ class _Reader:
         matrices = [self._matrix(w) for w in weights]
         stacked, turned = _stacked(matrices, faces)
         out, into = _shape(stacked)
-        triplets = leading_triplets(
-            stacked, options.k, key=f"{weights[0].tensor}/{weights[0].role.kind}", scratch=self.scratch,
-            full=options.full(out, into) and len(weights) == 1, gain=gain if not turned else None,
-            stored=getattr(torch, weights[0].dtype, None),
+        operator, flipped = as_operator(stacked, scratch=self.scratch, gain=gain if not turned else None)
+        found = operator_triplets(
+            operator, options.k, key=f"{weights[0].tensor}/{weights[0].role.kind}",
+            full=options.full(out, into) and len(weights) == 1,
+            stored=getattr(torch, weights[0].dtype, None) or stored_dtype(stacked),
         )  # fmt: skip
-        triplets = _transposed(triplets) if turned else triplets
-        drawn = self._sketch(stacked, turned, gain) if "probes" in options.needs else None
+        triplets = found.T if turned != flipped else found
+        drawn = sketch(operator, turned != flipped) if "probes" in options.needs else None
         experts: tuple[Triplets, ...] = ()
         if len(weights) > 1 and "experts" in options.needs:
             experts = tuple(self._expert(m, w, gain) for m, w in zip(matrices, weights, strict=True))
@@ -141,10 +143,6 @@ class _Reader:
         key = f"{weight.tensor}/{weight.role.kind}/{weight.role.expert}"
         return _light(leading_triplets(matrix, 1, key=key, scratch=self.scratch, gain=gain))
 
-    def _sketch(self, stacked: Matrix | list[Tensor], turned: bool, gain: Tensor | None) -> Sketch:
-        operator, flipped = as_operator(stacked, scratch=self.scratch, gain=gain if not turned else None)
-        return sketch(operator, turned != flipped)
-
     def _compare(self, layer: int, triplets: Triplets) -> None:
         if self._before is not None and triplets.full_v is not None:
             self._next[self._last_layer] = pair_sums(self._before, triplets)
@@ -152,8 +150,6 @@ class _Reader:
 
     def linked(self, readings: list[LayerReading]) -> Iterator[LayerReading]:
         """Give each reading its exact comparison with the next layer."""
-        from dataclasses import replace
-
         for reading in readings:
             yield replace(reading, next=self._next.get(reading.layer))
 
@@ -183,14 +179,6 @@ def _shape(stacked: Matrix | list[Tensor]) -> tuple[int, int]:
     return stacked.shape[0], stacked.shape[1]
 
 
-def _transposed(t: Triplets) -> Triplets:
-    from dataclasses import replace
-
-    return replace(t, u=t.v, v=t.u, full_u=t.full_v, full_v=t.full_u)
-
-
 def _light(t: Triplets) -> Triplets:
     """Without the full vectors, on the CPU: what may be kept for every layer."""
-    from dataclasses import replace
-
     return replace(t, u=t.u.cpu(), v=t.v.cpu(), full_u=None, full_v=None)
