@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from drillcore.linalg.factored import Matrix, Product
-from drillcore.measures import overlaps, row_blocks
+from drillcore.measures import overlaps, participation, row_blocks
 from drillcore.measures.superposition import superposition
 from drillcore.table import Row, Table
 from drillcore.weights import Role, Source, Split, TensorSpec, Weight, assign, open_source
@@ -251,7 +251,7 @@ def test_many_slices_equal_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = torch.cat([random_rows(500, 12), torch.ones(7, 12)])
     whole = measured(vectors)
     monkeypatch.setattr(row_blocks, "BLOCK_BYTES", 4 * 12 * 37)
-    monkeypatch.setattr(overlaps, "_BLOCK_ROWS", 61)
+    monkeypatch.setattr(overlaps, "_BLOCK_ELEMENTS", 61 * 12)
     monkeypatch.setattr(overlaps, "_TILE", (13, 29))
     for a, b in zip(whole, measured(vectors), strict=True):
         assert (a.measure, a.subset, a.status, a.n) == (b.measure, b.subset, b.status, b.n)
@@ -354,3 +354,16 @@ def test_minilm_pairs_sampled_agree_with_all_pairs(monkeypatch: pytest.MonkeyPat
     units = torch.nn.functional.normalize(vectors[::15])  # the largest of a part cannot exceed that of the whole
     part = float((units @ units.T).fill_diagonal_(0).abs().max())
     assert part <= (one(exact, "max_overlap", "raw").value or 0) + 1e-6
+
+
+def test_a_large_participation_ratio_is_estimated_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = random_rows(700, 120)
+    exact = measured(vectors)
+    monkeypatch.setattr(participation, "_EXACT_WORK", 1)
+    sketched = measured(vectors)
+    for subset in ("raw", "centred"):
+        row = one(sketched, "participation_ratio", subset)
+        assert row.stderr is not None
+        assert 0 < row.stderr < 0.02 * row.value
+        assert row.value == pytest.approx(one(exact, "participation_ratio", subset).value, abs=4 * row.stderr)
+        assert one(exact, "participation_ratio", subset).stderr is None

@@ -1,19 +1,22 @@
 """Sums of outer products over rows that are streamed in blocks.
 
-On a CPU they go to OpenBLAS through SciPy without a copy: a symmetric rank-k update does half the work of a
-product, and torch has none.
+On a CPU the upper triangle is formed tile by tile in NumPy, whose BLAS takes half the work for a tile on the diagonal.
 """
 
 from collections.abc import Iterator
+from itertools import combinations_with_replacement
 from typing import Any
 
+import numpy as np
 import torch
-from scipy.linalg.blas import dsyrk, ssyrk
 from torch import Tensor
+
+from drillcore.linalg.tiles import on_tiles
 
 Array = Any  # an ndarray on a CPU, a Tensor on another device: both know @, *=, max and slices
 
 _STRIP = 512  # rows of the sum handled at once, so that no second m × m matrix is needed
+_TILE = 256, 1024  # least and most rows of a tile of the sum
 
 
 class GramSum:
@@ -28,12 +31,19 @@ class GramSum:
 
     def add(self, block: Tensor) -> None:
         """Add the rows of `block` (rows × m, float32 or float64, contiguous)."""
-        if block.device.type == "cpu":
-            update = dsyrk if block.dtype == torch.float64 else ssyrk
-            # In Fortran order the block is m × rows, so this is XᵀX; its lower triangle is our upper one.
-            self._sum += torch.from_numpy(update(1.0, block.numpy().T, lower=1).T)
-        else:
+        if block.device.type != "cpu":
             self._sum += block.T @ block
+            return
+        X, total = block.numpy(), self._sum.numpy()
+        size = min(max(_TILE[0], self.m // 4), _TILE[1])
+
+        def add(tile: tuple[slice, slice]) -> None:
+            i, j = tile
+            total[i, j] += X[:, i].T @ X[:, j]
+
+        cuts = [slice(start, start + size) for start in range(0, self.m, size)]
+        for _ in on_tiles(add, combinations_with_replacement(cuts, 2)):
+            pass
 
     def subtract_outer(self, vector: Tensor, weight: float) -> None:
         """Subtract `weight` times v vᵀ (v of length m, float64), as centring does with the mean and the count."""
@@ -41,8 +51,10 @@ class GramSum:
 
     def eigh(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues, rising, and eigenvectors (m × m) in float64."""
-        values, vectors = torch.linalg.eigh(self._sum, UPLO="U")
-        return values, vectors
+        if self._sum.device.type == "cpu":
+            values, vectors = np.linalg.eigh(self._sum.numpy(), UPLO="U")
+            return torch.from_numpy(values), torch.from_numpy(vectors)
+        return tuple(torch.linalg.eigh(self._sum, UPLO="U"))
 
     def trace(self) -> float:
         """The trace, which is the sum of the squared norms of the rows."""

@@ -7,6 +7,7 @@ maximum do.
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import sqrt
 
@@ -15,12 +16,13 @@ import torch
 from torch import Tensor
 
 from drillcore.linalg.gram import Array, native
+from drillcore.linalg.tiles import on_tiles
 from drillcore.measures.row_blocks import RowBlocks
 
 EXACT_ROWS = 50_000  # up to here every pair is formed
 _TILE = 512, 1024  # rows × columns of products at a time: what follows a product stays in a CPU's cache …
 _LARGE_TILE = 4096, 4096  # … and on an accelerator outweighs the launch
-_BLOCK_ROWS = 4096  # made unit vectors at a time
+_BLOCK_ELEMENTS = 1 << 24  # made unit vectors at a time: 64 MiB
 _SAMPLES, _SAMPLE_ROWS = 32, 250  # independent blocks of 250 × 250 pairs: two million pairs
 _STEEP = 4.0  # largest norm over distance from the mean for which centring after the product keeps six digits
 
@@ -59,12 +61,17 @@ class PairMoments:
     fourth: float = 0.0
     largest: float = 0.0
 
-    def add(self, cosines: Array) -> None:
-        """Add a contiguous tile of cosines, which is squared in place."""
+    @classmethod
+    def of(cls, cosines: Array) -> "PairMoments":
+        """The moments of a contiguous tile of cosines, which is squared in place."""
         cosines *= cosines
         squares = cosines.reshape(-1)
-        self.fourth += float(squares @ squares)
-        self.largest = max(self.largest, float(squares.max()))
+        return cls(float(squares @ squares), float(squares.max()))
+
+    def add(self, other: "PairMoments") -> None:
+        """Add the moments of other pairs."""
+        self.fourth += other.fourth
+        self.largest = max(self.largest, other.largest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +96,8 @@ def exact_spread(rows: RowBlocks, raw: Directions, centred: Directions, means: t
     Each variance is right to about 1e-7 times the squared mean, the float32 of the fourth powers.
     """
     totals = (PairMoments(), PairMoments())
-    for cosines in _tiles(rows, raw, centred, device):
-        for total, tile in zip(totals, cosines, strict=True):
+    for moments in _tiles(rows, raw, centred, device):
+        for total, tile in zip(totals, moments, strict=True):
             total.add(tile)
     spreads = []
     for total, directions, mean in zip(totals, (raw, centred), means, strict=True):
@@ -129,29 +136,39 @@ def _pooled(moments: list[tuple[float, float]]) -> PairSpread:
     return PairSpread(float(variances.mean()), stderr, sqrt(largest), len(moments) * _SAMPLE_ROWS**2)
 
 
-def _tiles(rows: RowBlocks, raw: Directions, centred: Directions, device: str) -> Iterator[tuple[Array, Array]]:
-    """Raw and centred cosines of every unordered pair once, tile by tile; the other places of a tile are zero."""
+def _tiles(rows: RowBlocks, raw: Directions, centred: Directions, device: str) -> Iterator[tuple[PairMoments, ...]]:
+    """Raw and centred moments of every unordered pair once, tile by tile."""
     centring = _Centring.of(raw, centred)
     height, width = _TILE if device == "cpu" else _LARGE_TILE
-    spans = list(rows.spans(_BLOCK_ROWS))
+    spans = list(rows.spans(max(1, _BLOCK_ELEMENTS // rows.m)))
 
-    def units(span: tuple[int, int]) -> tuple[Array, Array]:
+    def units(span: tuple[int, int]) -> _Units:
         first = native(raw.units(rows.block(*span, device), slice(*span)))
-        return first, first if centring else native(centred.units(rows.block(*span, device), slice(*span)))
+        return span, first, first if centring else native(centred.units(rows.block(*span, device), slice(*span)))
 
     for i, beside in enumerate(spans):
         right = units(beside)
         for above in spans[: i + 1]:
             left = right if above == beside else units(above)
-            for a, b in product(_cut(*above, height), _cut(*beside, width)):
-                if b.stop - 1 <= a.start:  # nothing above the diagonal
-                    continue
-                here, there = _within(a, above), _within(b, beside)
-                tile = left[0][here] @ right[0][there].T
-                other = centring.after(tile, a, b) if centring else left[1][here] @ right[1][there].T
-                _clear_diagonal(tile, a, b)
-                _clear_diagonal(other, a, b)
-                yield tile, other
+            tiles = [(a, b) for a, b in product(_cut(*above, height), _cut(*beside, width)) if b.stop - 1 > a.start]
+            job = partial(_moments, left, right, centring)
+            yield from on_tiles(job, tiles) if device == "cpu" else map(job, tiles)
+
+
+_Units = tuple[tuple[int, int], Array, Array]  # span, its raw unit vectors, its centred ones
+
+
+def _moments(
+    left: _Units, right: _Units, centring: "_Centring | None", tile: tuple[slice, slice]
+) -> tuple[PairMoments, ...]:
+    """Raw and centred moments of one tile; the places on and below the diagonal are zero."""
+    a, b = tile
+    here, there = _within(a, left[0]), _within(b, right[0])
+    cosines = left[1][here] @ right[1][there].T
+    other = centring.after(cosines, a, b) if centring else left[2][here] @ right[2][there].T
+    _clear_diagonal(cosines, a, b)
+    _clear_diagonal(other, a, b)
+    return PairMoments.of(cosines), PairMoments.of(other)
 
 
 def _clear_diagonal(tile: Array, rows: slice, columns: slice) -> None:

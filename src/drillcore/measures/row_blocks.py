@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drillcore.linalg.factored import Product
+from drillcore.linalg import Product, Scratch
 from drillcore.weights.layout import read_weight
 from drillcore.weights.role import Weight
 from drillcore.weights.source import InputError, Source
@@ -32,9 +32,9 @@ class RowBlocks:
         size = rows or max(1, min(_BLOCK_ROWS, BLOCK_BYTES // (4 * self.m)))
         return ((start, min(start + size, self.n)) for start in range(0, self.n, size))
 
-    def block(self, start: int, stop: int, device: str = "cpu") -> Tensor:
-        """The vectors `start` … `stop` as a fresh float32 tensor, (stop − start) × m."""
-        values = self.stored(start, stop).to(device, torch.float32, copy=True, memory_format=torch.contiguous_format)
+    def block(self, start: int, stop: int, device: str = "cpu", held: Scratch | None = None) -> Tensor:
+        """The vectors `start` … `stop` in float32, (stop − start) × m: in `held` until its next use, or fresh."""
+        values = (held or Scratch()).take(stop - start, self.m, torch.device(device)).copy_(self.stored(start, stop))
         first, last = max(start, self.padded.start), min(stop, self.padded.stop)
         if first < last:
             values[first - start : last - start] = 0

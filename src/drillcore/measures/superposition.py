@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 from drillcore import stats
+from drillcore.linalg import Scratch
 from drillcore.linalg.gram import GramSum, column_sums, row_norms
 from drillcore.measures.overlaps import EXACT_ROWS, Directions, PairSpread, exact_spread, sampled_spread
+from drillcore.measures.participation import Participation, Ratio, participation
 from drillcore.measures.row_blocks import RowBlocks, is_vocabulary, residual_rows
 from drillcore.table import Row
 from drillcore.weights.role import Weight
@@ -40,7 +42,7 @@ class Frame:
 
     subset: str
     directions: Directions
-    participation: float
+    participation: Ratio
     unit_sq_norm: float  # Σ (wᵢ·wⱼ)² over ordered pairs of unit vectors, i = j included
     defect: float
 
@@ -88,29 +90,26 @@ def superposition(source: Source, weight: Weight, *, exact_max: bool = False, de
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What the first pass gives: norms (n), the mean vector (m), participation ratios (raw, centred)."""
+    """What the first pass gives: norms (n), the mean vector (m), and participation ratios, to be fed once more."""
 
     norms: Tensor
     mean: Tensor
-    participation: tuple[float, float]
+    participation: Participation
 
 
 def _scan(rows: RowBlocks, device: str) -> _Scan | None:
     """None where an entry is not finite."""
-    norms, total, gram = [], torch.zeros(rows.m, dtype=torch.float64, device=device), GramSum(rows.m, device)
+    norms, total = [], torch.zeros(rows.m, dtype=torch.float64, device=device)
+    ratios, held = participation(rows, device), Scratch()
     for start, stop in rows.spans():
-        block = rows.block(start, stop, device)
+        block = rows.block(start, stop, device, held)
         norms.append(row_norms(block))
         if not bool(norms[-1].isfinite().all()):
             return None
         total += column_sums(block)
-        gram.add(block)
+        ratios.first(block)
     joined = torch.cat(norms)
-    kept = int((joined > 0).sum())
-    mean = total / max(1, kept)
-    raw = gram.participation_ratio()
-    gram.subtract_outer(mean, kept)
-    return _Scan(joined, mean, (raw, gram.participation_ratio()))
+    return _Scan(joined, total / max(1, int((joined > 0).sum())), ratios)
 
 
 def _counts(make: Make, rows: RowBlocks, scan: _Scan, vocabulary: bool) -> Iterator[Row]:
@@ -176,17 +175,18 @@ def _frames(rows: RowBlocks, scan: _Scan, device: str) -> tuple[Frame, Frame]:
 
     Neither follows from the other or from the sum of the first pass, as each row has its own divisor.
     """
-    shift = scan.mean.float()
+    shift, held, unit = scan.mean.float(), Scratch(), Scratch()
     raw, grams, distances = Directions(scan.norms), (GramSum(rows.m, device), GramSum(rows.m, device)), []
     for start, stop in rows.spans():
-        of = slice(start, stop)
-        grams[0].add(raw.units(rows.block(start, stop, device), of))
-        block = rows.block(start, stop, device).sub_(shift)
+        of, block = slice(start, stop), rows.block(start, stop, device, held)
+        scan.participation.second(block)
+        grams[0].add(raw.units(unit.take(block.shape[0], rows.m, block.device).copy_(block), of))
+        block -= shift
         distances.append(_distances(block, scan.norms[of], scan.mean))
         grams[1].add(Directions(distances[-1]).units(block, slice(None)))
     centred = Directions(torch.cat(distances), shift)
-    return (_frame("raw", raw, scan.participation[0], grams[0]),
-            _frame("centred", centred, scan.participation[1], grams[1]))  # fmt: skip
+    ratios = scan.participation.ratios(scan.norms, scan.mean)
+    return _frame("raw", raw, ratios[0], grams[0]), _frame("centred", centred, ratios[1], grams[1])
 
 
 def _distances(block: Tensor, norms: Tensor, mean: Tensor) -> Tensor:
@@ -196,7 +196,7 @@ def _distances(block: Tensor, norms: Tensor, mean: Tensor) -> Tensor:
     return torch.where((norms > 0) & (distances > floor), distances, 0.0)
 
 
-def _frame(subset: str, directions: Directions, participation: float, gram: GramSum) -> Frame:
+def _frame(subset: str, directions: Directions, participation: Ratio, gram: GramSum) -> Frame:
     n, m = directions.count, gram.m
     defect = sqrt(gram.squared_distance(n / m) * m) / n if n else 0.0
     return Frame(subset, directions, participation, gram.squared_norm(), defect)
@@ -250,8 +250,8 @@ def _frame_rows(make: Make, frame: Frame, m: int) -> Iterator[Row]:
     n = frame.directions.count
     free = n if frame.subset == "raw" else n - 1  # degrees of freedom
     yield make(measure="superposition.tight_frame_defect", value=frame.defect, n=n, null=sqrt((m - 1) / n))
-    yield make(measure="superposition.participation_ratio", value=frame.participation, n=n,
-               null=(free * m + 2) / (free + m + 1))  # fmt: skip
+    yield make(measure="superposition.participation_ratio", value=frame.participation.value, n=n,
+               stderr=frame.participation.stderr, null=(free * m + 2) / (free + m + 1))  # fmt: skip
 
 
 def _no_welch(make: Make, name: str, n: int, m: int) -> Row:
