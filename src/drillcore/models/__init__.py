@@ -1,0 +1,1 @@
+"""Models: small, readable networks that state their roles."""
