@@ -6,6 +6,7 @@ carry the lower layer in `layer`; a matrix of zeros has no direction and gives n
 
 from collections.abc import Iterator, Sequence
 from math import acos, degrees
+from typing import Literal
 
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from drillcore.table import Row
 
 def gradient_cosines(gradients: KindReading, measure: str, *, every: bool = False) -> Iterator[Row]:
     """|cos| of the leading right (…v1) or left (…u1) vectors of gradient matrices; of `every` pair or adjacent ones."""
-    side = "u" if measure.endswith("u1") else "v"
+    side: Literal["u", "v"] = "u" if measure.endswith("u1") else "v"
     yield from (row for row in vector_cosines(gradients, measure, side) if every or row.adjacent)
 
 

@@ -6,6 +6,7 @@ commute with rotations takes that freedom away.
 """
 
 from collections.abc import Callable, Sequence
+from math import sqrt
 
 import torch
 from torch import Tensor
@@ -16,7 +17,8 @@ from drillcore.seeds import generator
 def random_rotation(d: int, *words: object, dtype: torch.dtype = torch.float64) -> Tensor:
     """A d × d orthogonal matrix, uniform (Haar), from the stream named by `words`."""
     Q, R = torch.linalg.qr(torch.randn(d, d, generator=generator("rotation", *words), dtype=torch.float64))
-    return (Q * R.diagonal().sign()).to(dtype)
+    rotation: Tensor = (Q * R.diagonal().sign()).to(dtype)
+    return rotation
 
 
 def layer_rotations(depth: int, d: int, *words: object, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -55,4 +57,4 @@ def symmetry_breaking(activation: Callable[[Tensor], Tensor], x: Tensor, rotatio
     for i in range(rotations):
         R = random_rotation(x.shape[1], "symmetry breaking", i, dtype=x.dtype)
         total += float((activation(x @ R.T) - activation(x) @ R.T).square().sum() / size)
-    return (total / rotations) ** 0.5
+    return sqrt(total / rotations)
