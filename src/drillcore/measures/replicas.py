@@ -9,7 +9,7 @@ from torch import Tensor
 
 from drillcore.linalg import Triplets, leading_triplets
 from drillcore.linalg.tiles import on_tiles
-from drillcore.measures.pairs import pair_sums
+from drillcore.measures.pairs import PairSums, pair_sums
 from drillcore.measures.reading import KindReading, LayerReading, Options
 
 
@@ -44,7 +44,7 @@ def read_replicas(
 
 
 def _layers(triplets: list[Triplets], spectrum: bool) -> list[LayerReading]:
-    sums = list(on_tiles(lambda pair: pair_sums(*pair), pairwise(triplets))) if spectrum else []
+    sums = list(on_tiles(_compared, pairwise(triplets))) if spectrum else []
     return [
         LayerReading(
             layer, (t.u.shape[0], t.v.shape[0]), replace(t, full_u=None, full_v=None),
@@ -52,3 +52,8 @@ def _layers(triplets: list[Triplets], spectrum: bool) -> list[LayerReading]:
         )
         for layer, t in enumerate(triplets)
     ]  # fmt: skip
+
+
+def _compared(pair: tuple[Triplets, Triplets]) -> PairSums | None:
+    """None where a matrix is zero: it has no spectrum."""
+    return None if any(t.spectrum is None for t in pair) else pair_sums(*pair)
