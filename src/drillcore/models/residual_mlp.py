@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from drillcore.models.activations import Activation, normalise
+from drillcore.models.stacked import stacked_linear
 from drillcore.seeds import generator
 
 
@@ -67,19 +68,19 @@ class ResidualMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Logits (replicas × batch × classes) of images (replicas or 1 × batch × inputs)."""
         x = x.expand(len(self.starts), -1, -1)
-        h = torch.baddbmm(self.embed_bias, x, self.embed.mT)
+        h = stacked_linear(x, self.embed) + self.embed_bias
         for layer in range(self.shape.depth):
             branch = self.branch(layer, h)
             h = h + branch if self.shape.residual else branch
-        return torch.baddbmm(self.head_bias, h, self.head.mT)
+        return stacked_linear(h, self.head) + self.head_bias
 
     def branch(self, layer: int, h: Tensor) -> Tensor:
         """What block `layer` computes from the stream (replicas × batch × width) before it is added."""
         shape = self.shape
         if shape.norm != "none":
             h = normalise(shape.norm, self.gain[layer], self.shift[layer] if len(self.shift) else None, h)
-        hidden = shape.activation(torch.bmm(h, self.W[layer].mT))
-        return torch.bmm(hidden, self.W2[layer].mT) if shape.form == "two" else hidden
+        hidden = shape.activation(stacked_linear(h, self.W[layer]))
+        return stacked_linear(hidden, self.W2[layer]) if shape.form == "two" else hidden
 
 
 def losses(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

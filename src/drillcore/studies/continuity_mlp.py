@@ -1,0 +1,64 @@
+"""The study `continuity-mlp`: why continuity emerges, on residual MLPs and MNIST (arXiv 2605.04971, toy experiments).
+
+Choices that the paper leaves open (init, optimiser settings, lengths) are ours; the axes state them.
+"""
+
+from drillcore.studies.continuity_cell import OPTIMISERS, VARIANTS, cell, cost
+from drillcore.studies.continuity_claims import CLAIMS
+from drillcore.study import Axis, Figure, Preset, Study
+
+SEEDS = (0, 1, 2, 3, 4)
+EPOCH = 468  # batches of 128 in 60,000 images
+
+AXES = (
+    Axis("variant", tuple(VARIANTS), about="residual or not, activation, norm"),
+    Axis("optimiser", tuple(OPTIMISERS), about="settings in studies/continuity_cell.py"),
+    Axis("init_scale", (1.0, 0.25, 0.5, 2.0, 4.0), about="times the deviation of the layers' start"),
+    Axis("form", ("one", "two"), about="x + act(Wx) or x + W₂ act(W₁x)"),
+    Axis("radius", (1.0, 30.0), about="of the radial activation x·tanh(‖x‖/radius)"),
+    Axis("blend", (0.0, 0.03, 0.1, 0.3, 1.0), about="share of ReLU mixed into the activation"),
+    Axis("depth", (16, 4, 8, 32, 64), about="layers"),
+    Axis("law", ("normal", "torch", "xavier"), role="nuisance", about="how the layers start"),
+    Axis("seed", SEEDS, role="nuisance", about="start and order of the images"),
+    Axis("data", ("full", "subset"), role="fixed", about="60,000 images, or the 5,000 that ship"),
+    Axis("shift", (0, 2), role="fixed", about="pixels of random shift"),
+    Axis("steps", (10 * EPOCH,), role="fixed", about="batches of 128"),
+    Axis("probe_every", (EPOCH,), role="fixed", about="steps"),
+)
+
+NORES = {"variant": ("NoRes+ReLU",), "law": ("torch", "xavier")}
+RESIDUAL = tuple(name for name in VARIANTS if name != "NoRes+ReLU")
+PAIR = ("Res+ReLU", "Res+None")
+SHORT = {"data": ("subset",), "shift": (2,), "steps": (4500,), "probe_every": (250,), "seed": SEEDS[:3]}
+
+QUICK = Preset(
+    ({"variant": ("Res+None", "Res+ReLU", "Res+Radial"), **SHORT}, {**NORES, "law": ("torch",), **SHORT}),
+    about="four variants, three seeds, 4,500 steps on the images that ship", budget="10 minutes",
+)  # fmt: skip
+
+PAPER = Preset(
+    (
+        {"variant": tuple(v for v in RESIDUAL if v not in ("Res+None", "Res+Radial")), "seed": SEEDS},
+        {"variant": ("Res+None", "Res+Radial"), "seed": SEEDS, "steps": (20 * EPOCH,)},
+        {**NORES, "seed": SEEDS},
+        {"init_scale": (0.25, 0.5, 2.0, 4.0), "seed": SEEDS},
+        {"variant": PAIR, "optimiser": ("adam-b0",), "seed": SEEDS, "steps": (20 * EPOCH,)},
+        {"variant": PAIR, "optimiser": ("momentum", "sgd"), "seed": SEEDS[:3], "steps": (100 * EPOCH,),
+         "probe_every": (10 * EPOCH,)},
+        {"variant": ("Res+Radial",), "radius": (30.0,), "seed": SEEDS, "steps": (20 * EPOCH,)},
+        {"variant": ("Res+ReLU", "Res+None", "Res+Radial"), "form": ("two",), "seed": SEEDS},
+        {"variant": ("Res+Radial",), "blend": (0.03, 0.1, 0.3, 1.0), "seed": SEEDS},
+        {"depth": (4, 8, 32, 64), "seed": SEEDS[:3]},
+    ),
+    about="60,000 images, 10 epochs, 20 for the variants that drift; one factor at a time", budget="some hours",
+)  # fmt: skip
+
+FIGURES = ()
+
+study = Study(
+    name="continuity-mlp", title="Why geometric continuity emerges: residual MLPs on MNIST",
+    about="Do adjacent layers share leading singular vectors because of residual connections, and do activations that "
+    "break rotational symmetry keep them (arXiv 2605.04971)?",
+    axes=AXES, cell=cell, presets={"quick": QUICK, "paper": PAPER}, claims=CLAIMS, figures=FIGURES,
+    stack=("seed", "init_scale"), cost=cost,
+)  # fmt: skip
