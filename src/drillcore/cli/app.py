@@ -10,6 +10,8 @@ from cyclopts import App, Parameter
 
 import drillcore
 from drillcore.cli import screen
+from drillcore.cli.study_commands import study_app
+from drillcore.errors import UserError
 
 DONE, LEFT_OUT, BAD_INPUT, STOPPED = 0, 1, 2, 130
 
@@ -23,6 +25,8 @@ app = App(
     """,
     help_epilogue="Exit codes: 0 done · 1 done, with named tensors left out · 2 bad input · 130 stopped.",
 )
+
+app.command(study_app)
 
 Checkpoint = Annotated[str, Parameter(help="File, folder or Hugging Face id of the model.")]
 Roles = Annotated[Path | None, Parameter(help="TOML file with the roles of an unknown family (see CONTRIBUTING.md).")]
@@ -121,7 +125,7 @@ def _guarded(job: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         screen.error("stopped; no half-written file is left")
         return STOPPED
-    except drillcore.InputError as problem:
+    except UserError as problem:
         screen.error(str(problem))
         return BAD_INPUT
     except OSError as problem:

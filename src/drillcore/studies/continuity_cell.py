@@ -54,7 +54,9 @@ def cell(task: Task) -> None:
     steps, every = first["steps"], first["probe_every"]
     seen = {*range(0, steps + 1, every), *(s for s in EARLY if s < every), steps}
     replicas = [Replica(run.id, run["seed"]) for run in runs]
-    layers = LayersProbe(model.W, replicas, seen, every={0, every, steps // 2 // every * every, steps}, reference=every)
+    layers = LayersProbe(
+        list(model.W), replicas, seen, every={0, every, steps // 2 // every * every, steps}, reference=every
+    )
     training = Training(
         model, OPTIMISERS[first["optimiser"]].over(model.parameters()), batches.at, losses, steps,
         (layers, HeldOutProbe(model, *flat(held_out, batches), replicas, seen)), save_every=max(every, 250),
@@ -75,4 +77,4 @@ def flat(held_out: Images, batches: Batches) -> tuple[Tensor, Tensor]:
 
 def cost(task: Task) -> float:
     """Seconds on two cores that do nothing else, from a step and replica of 16 layers (benchmarks/training.py)."""
-    return sum(run["steps"] * 0.013 * run["depth"] / 16 for run in task.runs)
+    return sum(float(run["steps"] * run["depth"]) * 0.013 / 16 for run in task.runs)

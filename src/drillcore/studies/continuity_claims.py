@@ -1,14 +1,13 @@
 """The claims of `continuity-mlp`, decided before the runs; letters as in arXiv 2605.04971 and beyond it."""
 
-from collections.abc import Callable
-
 import polars as pl
 
 from drillcore.study import Claim, Verdict
-from drillcore.study.claims import at_least, at_most, between, difference_at_least, not_run
+from drillcore.study.claims import at_least, at_most, between, difference_at_least
 
 BASE = {"variant": "Res+ReLU", "optimiser": "adam", "init_scale": 1.0, "law": "normal", "form": "one", "radius": 1.0,
         "blend": 0.0, "depth": 16}  # fmt: skip
+V1, STEP, SUM = "continuity.v1", "coherence.step_v1", "coherence.cumulative_v1"
 Values = dict[int, float]  # seed → value
 
 
@@ -64,15 +63,15 @@ def _by_seed(frame: pl.DataFrame) -> Values:
     return {int(seed): float(value) for seed, value in frame.select("seed", "value").iter_rows()}
 
 
+def _ends(variant: str, threshold: float, name: str, published: str, **changed: object) -> Claim:
+    """v1 of the weights at the end."""
+    told = "".join(f", {axis} {value}" for axis, value in changed.items())
 
-def _ends(variant: str, threshold: float, name: str, published: str) -> Claim:
-    return Claim(
-        name, f"{variant}: v1 continuity of the weights ends above {threshold}", published,
-        lambda frame: at_least(last(frame, "continuity.v1", variant=variant), threshold),
-    )  # fmt: skip
+    def decide(frame: pl.DataFrame) -> Verdict:
+        return at_least(last(frame, V1, variant=variant, **changed), threshold)
 
+    return Claim(name, f"{variant}{told}: v1 continuity of the weights ends above {threshold}", published, decide)
 
-V1, STEP, SUM = "continuity.v1", "coherence.step_v1", "coherence.cumulative_v1"
 
 CLAIMS = (
     Claim("a-res", "with residuals, gradients of adjacent layers are coherent before the first step: v1 above 0.3",
@@ -108,11 +107,9 @@ CLAIMS = (
           lambda f: difference_at_least(last(f, V1), last(f, V1, variant="Res+None+LN"), 0.0)),
     Claim("h-together", "v1 at the end: Res+ReLU+LN above Res+None+LN", "the activation's pattern wins",
           lambda f: difference_at_least(last(f, V1, variant="Res+ReLU+LN"), last(f, V1, variant="Res+None+LN"), 0.0)),
-    *(Claim(f"i-{name}", f"Res+ReLU under {name}: v1 at the end above 0.5", "not tied to one optimiser",
-            lambda f, name=name: at_least(last(f, V1, optimiser=name), 0.5))
+    *(_ends("Res+ReLU", 0.5, f"i-{name}", "not tied to one optimiser", optimiser=name)
       for name in ("adam-b0", "momentum", "sgd")),
-    *(Claim(f"j-outcome-{scale}", f"Res+ReLU from {scale} times the init: v1 ends above 0.85", "outcome unchanged",
-            lambda f, scale=scale: at_least(last(f, V1, init_scale=scale), 0.85))
+    *(_ends("Res+ReLU", 0.85, f"j-outcome-{scale}", "outcome unchanged", init_scale=scale)
       for scale in (0.25, 0.5, 2.0, 4.0)),
     Claim("j-onset", "Res+ReLU: v1 reaches 0.5 later from 4 times the init than from a quarter", "onset moves",
           lambda f: difference_at_least(onset(f, V1, 0.5, init_scale=4.0), onset(f, V1, 0.5, init_scale=0.25), 0.0)),
@@ -124,7 +121,5 @@ CLAIMS = (
     Claim("l-partly", "ours: a tenth of ReLU in Res+Radial already ends above pure Radial by 0.2", "not tested there",
           lambda f: difference_at_least(last(f, V1, variant="Res+Radial", blend=0.1), last(f, V1, variant="Res+Radial"),
                                         0.2)),
-    *(Claim(f"m-depth-{depth}", f"ours: Res+ReLU with {depth} layers ends above 0.85 in v1", "16 layers only",
-            lambda f, depth=depth: at_least(last(f, V1, depth=depth), 0.85))
-      for depth in (4, 8, 32, 64)),
+    *(_ends("Res+ReLU", 0.85, f"m-depth-{depth}", "ours: 16 layers there", depth=depth) for depth in (4, 8, 32, 64)),
 )  # fmt: skip

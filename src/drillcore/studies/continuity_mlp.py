@@ -4,7 +4,7 @@ Choices that the paper leaves open (init, optimiser settings, lengths) are ours;
 """
 
 from drillcore.studies.continuity_cell import OPTIMISERS, VARIANTS, cell, cost
-from drillcore.studies.continuity_claims import CLAIMS
+from drillcore.studies.continuity_claims import BASE, CLAIMS
 from drillcore.study import Axis, Figure, Preset, Study
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -26,10 +26,11 @@ AXES = (
     Axis("probe_every", (EPOCH,), role="fixed", about="steps"),
 )
 
-NORES = {"variant": ("NoRes+ReLU",), "law": ("torch", "xavier")}
+Grid = dict[str, tuple[str | int | float | bool, ...]]
+NORES: Grid = {"variant": ("NoRes+ReLU",), "law": ("torch", "xavier")}
 RESIDUAL = tuple(name for name in VARIANTS if name != "NoRes+ReLU")
 PAIR = ("Res+ReLU", "Res+None")
-SHORT = {"data": ("subset",), "shift": (2,), "steps": (4500,), "probe_every": (250,), "seed": SEEDS[:3]}
+SHORT: Grid = {"data": ("subset",), "shift": (2,), "steps": (4500,), "probe_every": (250,), "seed": SEEDS[:3]}
 
 QUICK = Preset(
     ({"variant": ("Res+None", "Res+ReLU", "Res+Radial"), **SHORT}, {**NORES, "law": ("torch",), **SHORT}),
@@ -53,7 +54,34 @@ PAPER = Preset(
     about="60,000 images, 10 epochs, 20 for the variants that drift; one factor at a time", budget="some hours",
 )  # fmt: skip
 
-FIGURES = ()
+EACH = {**{axis: value for axis, value in BASE.items() if axis not in ("variant", "law")}, "law": ("normal", "torch")}
+FIGURES = (
+    Figure("v1", "Continuity of the weights (v1)", "continuity.v1", where=EACH,
+           caption="Mean |cos| of the leading right singular vectors of adjacent layers; shaded: range over seeds."),
+    Figure("gradient", "Coherence of the summed gradient (v1)", "coherence.cumulative_v1", where=EACH,
+           caption="The same of Σ dL/dW since the first step. Res+None stays coherent here while its weights do not."),
+    Figure("step", "Coherence of one step's gradient (v1)", "coherence.step_v1", where=EACH,
+           caption="At step 0 it shows what residual connections do before anything is learned."),
+    Figure("s2", "σ²-weighted continuity", "continuity.s2_weighted", where=EACH,
+           caption="Every singular direction counts with its share of ‖W‖²_F (reading A)."),
+    Figure("rotation", "Rotation from the first probe", "coherence.rotation", where=EACH,
+           caption="Degrees. Read beside v1: layers that turn together keep their continuity."),
+    Figure("update", "‖W − W₀‖ / ‖W₀‖", "coherence.update_ratio", where=EACH),
+    Figure("turned", "Weights that turned to their summed gradient", "coherence.weight_to_gradient", where=EACH,
+           caption="|cos| of the leading right vectors of W and of its summed gradient, mean over layers."),
+    Figure("crossing", "By layer: weight against summed gradient at the end", "coherence.weight_to_gradient",
+           kind="bars", x="layer", where=EACH),
+    Figure("start", "Before the first step: gradient coherence between all layers", "coherence.step_v1", kind="heat",
+           where={**EACH, "step": 0}),
+    Figure("pairs", "At the end: v1 between all layers", "continuity.v1", kind="heat", where=EACH),
+    Figure("scale", "Start of the layers, Res+ReLU", "continuity.v1", series="init_scale",
+           where={**EACH, "init_scale": (0.25, 0.5, 1.0, 2.0, 4.0), "variant": "Res+ReLU"}),
+    Figure("depth", "Depth, Res+ReLU", "continuity.v1", series="depth",
+           where={**EACH, "depth": (4, 8, 16, 32, 64), "variant": "Res+ReLU"}),
+    Figure("blend", "A share of ReLU in Res+Radial", "continuity.v1", series="blend",
+           where={**EACH, "blend": (0.0, 0.03, 0.1, 0.3, 1.0), "variant": "Res+Radial"}),
+    Figure("accuracy", "Held-out accuracy", "training.test_accuracy", where=EACH),
+)  # fmt: skip
 
 study = Study(
     name="continuity-mlp", title="Why geometric continuity emerges: residual MLPs on MNIST",

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+from drillcore.errors import UserError
 from drillcore.runs import atomic_path, write_text
 
 _KEPT = 2  # the one before the last stays until the next is safe
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError):
     """A checkpoint cannot be used; the message names the file and what to do."""
 
 

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from drillcore.errors import UserError
 from drillcore.linalg.factored import Matrix
 
 Config = Mapping[str, Any]
 
 
-class InputError(Exception):
+class InputError(UserError):
     """The input cannot be used: what is wrong, where, and what to do. Shown without a traceback."""
 
     def __init__(self, what: str, *, where: object = "", remedy: str = "") -> None:

@@ -1,0 +1,148 @@
+"""What the study commands print."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Event, Thread
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from drillcore.engine import Outcome
+from drillcore.study import Decided, Plan, Study, Task, load_verdicts
+from drillcore.study.machine import progress
+
+console, errors = Console(), Console(stderr=True)
+_COLOURS = {"supported": "green", "refuted": "red", "inconclusive": "yellow", "not-run": "dim"}
+
+
+def show_list(studies: Sequence[Study]) -> None:
+    """One line a study."""
+    table = Table("study", "what it asks", "presets", box=None)
+    for study in studies:
+        table.add_row(study.name, study.title, ", ".join(study.presets))
+    console.print(table)
+
+
+def show_study(study: Study) -> None:
+    """Axes, presets and claims."""
+    console.print(f"[bold]{study.name}[/bold]: {study.title}\n{study.about}\n")
+    axes = Table("axis", "role", "values (the first is the default)", "", box=None)
+    for axis in study.axes:
+        axes.add_row(axis.name, axis.role, ", ".join(map(str, axis.values)), axis.about)
+    console.print(axes)
+    presets = Table("preset", "runs", "", "", box=None)
+    for name, preset in study.presets.items():
+        presets.add_row(name, str(len(study.runs(name))), preset.about, preset.budget)
+    console.print(presets)
+    claims = Table("claim", "", "published", box=None)
+    for claim in study.claims:
+        claims.add_row(claim.name, claim.text, claim.published)
+    console.print(claims)
+
+
+def show_plan(todo: Plan, workers: int) -> None:
+    """What will be done and how long it should take."""
+    tasks = len(todo.done) + len(todo.missing)
+    line = f"{todo.study.name}: {todo.runs} runs in {tasks} tasks, {len(todo.done)} done"
+    if todo.missing and todo.seconds is not None:
+        line += f"; the rest takes about {duration(todo.seconds)} on two cores that do nothing else"
+    console.print(f"{line} ({workers} at once, in {todo.out})")
+
+
+def follow(todo: Plan, outcomes: Iterator[tuple[Task, Outcome]]) -> list[tuple[Task, Outcome]]:
+    """Show progress while tasks are done; return those that failed."""
+    failed, over = [], Event()
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+               MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))  # fmt: skip
+    with Progress(*columns, console=errors, disable=not todo.missing) as bar:
+        line = bar.add_task("tasks", total=len(todo.missing), left="")
+        watcher = Thread(target=_watch, args=(todo, bar, line, over), daemon=True)
+        watcher.start()
+        try:
+            for task, outcome in outcomes:
+                if outcome.error is not None:
+                    failed.append((task, outcome))
+                    bar.console.print(f"[red]failed[/red] {_label(task)}")
+        finally:
+            over.set()
+            watcher.join()
+        bar.update(line, completed=len(todo.missing) - len(failed), left="")
+    return failed
+
+
+def _watch(todo: Plan, bar: Progress, line: object, over: Event) -> None:
+    started = time.monotonic()
+    while not over.wait(1.0):
+        share = sum(progress(task) for task in todo.missing)
+        spent = time.monotonic() - started
+        left = spent * (len(todo.missing) / share - 1) if share > 0.01 else 0.0
+        bar.update(line, completed=share, left=f"{duration(left)} left" if left else "")  # type: ignore[arg-type]
+
+
+def show_end(todo: Plan, failed: Sequence[tuple[Task, Outcome]], name: str, out: Path | None) -> None:
+    """What failed, with the end of its log, and what to type next."""
+    for task, outcome in failed:
+        errors.print(f"[red]failed[/red] {_label(task)}\n{outcome.error}", highlight=False)
+    if failed:
+        errors.print(f"{len(failed)} of {len(todo.missing)} tasks failed; the same command tries them again")
+    place = f" --out {out}" if out else ""
+    console.print(
+        f"next: drillcore study verify {name}{place}\n      drillcore study report {name}{place}", highlight=False
+    )
+
+
+def show_verdicts(study: Study, decided: Sequence[Decided]) -> None:
+    """The claims with their verdicts."""
+    table = Table("claim", "", "published", "measured", "claimed", "verdict", title=study.title or study.name)
+    for d in decided:
+        colour = _COLOURS[d.verdict.outcome]
+        table.add_row(d.name, d.text, d.published, measured(d), d.verdict.threshold,
+                      f"[{colour}]{d.verdict.outcome}[/{colour}]")  # fmt: skip
+    console.print(table)
+
+
+def show_paths(paths: Sequence[Path]) -> None:
+    """One path a line, so that they can be piped."""
+    for path in paths:
+        console.print(str(path), soft_wrap=True, highlight=False)
+
+
+def measured(decided: Decided) -> str:
+    """Value and interval of a verdict in a few characters."""
+    v = decided.verdict
+    if v.value is None:
+        return v.how
+    if v.low is None or v.high is None:
+        return f"{v.value:.3g} ({v.how})"
+    return f"{v.value:.3g} [{v.low:.3g}, {v.high:.3g}], n = {v.n}"
+
+
+def markdown(paths: Sequence[Path]) -> str:
+    """Stored verdicts as Markdown: one table a study."""
+    blocks = []
+    for path in paths:
+        title, decided = load_verdicts(path)
+        lines = [
+            f"**{path.parent.name}**: {title}",
+            "",
+            "| claim | published | measured | verdict |",
+            "|---|---|---|---|",
+        ]
+        lines += [f"| {d.text} | {d.published} | {measured(d)} | {d.verdict.outcome} |" for d in decided]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _label(task: Task) -> str:
+    first = task.runs[0].axes
+    same = [f"{k}={v}" for k, v in first.items() if all(run.axes[k] == v for run in task.runs)]
+    return f"{task.folder.path.name} ({len(task.runs)} runs: {', '.join(same)})"

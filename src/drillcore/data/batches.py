@@ -1,0 +1,79 @@
+"""Batches as a function of the step: nothing to save, nothing to restore."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from drillcore.data.idx import Bytes
+from drillcore.seeds import seed_of
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Mini-batches of images for replicas, each in an order of its own seed.
+
+    Every epoch shows each image once, but for the rest of less than a batch. Images are normalised by the mean and
+    deviation of all pixels that are learned from. With `shift`, each is moved by up to so many pixels along both axes,
+    anew every time, with background moving in.
+    """
+
+    images: Bytes  # n × height × width
+    labels: Bytes  # n
+    batch: int
+    seeds: tuple[int, ...]  # one a replica
+    shift: int = 0
+    _padded: Tensor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        edge = ((0, 0), (self.shift, self.shift), (self.shift, self.shift))
+        object.__setattr__(self, "_padded", torch.from_numpy(np.pad(self.images, edge)))
+
+    @property
+    def epoch(self) -> int:
+        """Batches in an epoch."""
+        return len(self.images) // self.batch
+
+    def at(self, step: int) -> tuple[Tensor, Tensor]:
+        """Images (replicas × batch × pixels, float32) and labels (replicas × batch) of a step."""
+        drawn = [self._drawn(seed, step) for seed in self.seeds]
+        return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
+
+    def normalised(self, images: Bytes) -> Tensor:
+        """Images (n × height × width) as a network sees them, n × pixels."""
+        return self._scaled(torch.from_numpy(images).flatten(1))
+
+    def _drawn(self, seed: int, step: int) -> tuple[Tensor, Tensor]:
+        epoch, place = divmod(step, self.epoch)
+        order = _order(seed, epoch, len(self.images))[place * self.batch : (place + 1) * self.batch]
+        y = torch.from_numpy(self.labels[order]).long()
+        return self._scaled(self._moved(order, seed, step).flatten(1)), y
+
+    def _moved(self, order: Bytes, seed: int, step: int) -> Tensor:
+        chosen = self._padded[torch.from_numpy(order)]
+        if not self.shift:
+            return chosen
+        height, width = self.images.shape[1:]
+        random = np.random.default_rng(seed_of("mnist shift", seed, step))
+        down, right = torch.from_numpy(random.integers(0, 2 * self.shift + 1, (2, len(order))))
+        n = torch.arange(len(order))[:, None, None]
+        rows = (down[:, None] + torch.arange(height))[:, :, None]
+        columns = (right[:, None] + torch.arange(width))[:, None, :]
+        return chosen[n, rows, columns]
+
+    def _scaled(self, pixels: Tensor) -> Tensor:
+        mean, deviation = _moments(self)
+        return pixels.float().sub_(mean).div_(deviation)
+
+
+@lru_cache(maxsize=64)
+def _order(seed: int, epoch: int, n: int) -> Bytes:
+    order: Bytes = np.random.default_rng(seed_of("mnist order", seed, epoch)).permutation(n)
+    return order
+
+
+@lru_cache(maxsize=8)
+def _moments(batches: Batches) -> tuple[float, float]:
+    return float(batches.images.mean(dtype=np.float64)), float(batches.images.std(dtype=np.float64))
