@@ -23,7 +23,9 @@ def rows(measure: str, curves: dict[int, list[float]], *, layer: bool = False, *
                               **claims.BASE, **LATER, **changed})  # fmt: skip
             far = {"layer": 0, "adjacent": False, "value": -1.0}
             if not layer:
-                found.append({"seed": seed, "step": 5 * i, "measure": measure, **far, **claims.BASE, **LATER, **changed})
+                found.append(
+                    {"seed": seed, "step": 5 * i, "measure": measure, **far, **claims.BASE, **LATER, **changed}
+                )
     return pl.DataFrame(found, infer_schema_length=None)
 
 

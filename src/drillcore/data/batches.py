@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from drillcore.data.idx import Bytes
@@ -51,7 +52,7 @@ class Batches:
         y = torch.from_numpy(self.labels[order]).long()
         return self._scaled(self._moved(order, seed, step).flatten(1)), y
 
-    def _moved(self, order: Bytes, seed: int, step: int) -> Tensor:
+    def _moved(self, order: NDArray[np.int64], seed: int, step: int) -> Tensor:
         chosen = self._padded[torch.from_numpy(order)]
         if not self.shift:
             return chosen
@@ -69,8 +70,8 @@ class Batches:
 
 
 @lru_cache(maxsize=64)
-def _order(seed: int, epoch: int, n: int) -> Bytes:
-    order: Bytes = np.random.default_rng(seed_of("mnist order", seed, epoch)).permutation(n)
+def _order(seed: int, epoch: int, n: int) -> NDArray[np.int64]:
+    order: NDArray[np.int64] = np.random.default_rng(seed_of("mnist order", seed, epoch)).permutation(n)
     return order
 
 

@@ -83,13 +83,14 @@ def data_folder() -> Path:
 
 def pack_subset(path: Path) -> None:
     """Make the file of `mnist_subset` from the whole set."""
-    chosen = {}
-    for part in ("train", "test"):
-        whole = mnist(part)  # type: ignore[arg-type]
-        first = [np.flatnonzero(whole.labels == digit)[: SUBSET[part]] for digit in range(10)]
-        chosen[part] = whole.images[np.concatenate(first)]
     with atomic_path(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **chosen)
+        np.savez_compressed(file, train=_first("train"), test=_first("test"))
+
+
+def _first(part: Part) -> Bytes:
+    whole = mnist(part)
+    chosen = [np.flatnonzero(whole.labels == digit)[: SUBSET[part]] for digit in range(10)]
+    return whole.images[np.concatenate(chosen)]
 
 
 def _existing(folder: Path, name: str) -> Path | None:

@@ -72,7 +72,7 @@ def call(fn: Callable[..., None], args: tuple[Any, ...], log: Path) -> None:
     os.dup2(file, sys.stderr.fileno())
     try:
         fn(*args)
-    except BaseException as error:  # the process ends here: whatever it was belongs in the log
+    except BaseException as error:  # noqa: BLE001 (the process ends here: whatever it was belongs in the log)
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(130 if isinstance(error, KeyboardInterrupt) else 1)

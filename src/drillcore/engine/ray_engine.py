@@ -51,7 +51,7 @@ def _in_process(job: Job, threads: int) -> str | None:
     import multiprocessing
 
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    for attempt in range(RETRIES + 1):
+    for _ in range(RETRIES + 1):
         process = multiprocessing.get_context("spawn").Process(target=call, args=(job.fn, job.args, job.log))
         with environment(thread_settings(threads)):
             process.start()
@@ -60,7 +60,7 @@ def _in_process(job: Job, threads: int) -> str | None:
             return None
         if process.exitcode is not None and process.exitcode > 0:
             return f"failed; the end of {job.log}:\n{tail(job.log)}"
-    return f"killed by a signal, {attempt + 1} times; the end of {job.log}:\n{tail(job.log)}"
+    return f"killed by a signal, {RETRIES + 1} times; the end of {job.log}:\n{tail(job.log)}"
 
 
 def _connect(ray: Any, address: str | None) -> None:

@@ -38,13 +38,18 @@ def report(survey: "Survey", path: Path) -> Path:
 
 def render(survey: "Survey") -> str:
     """Return the HTML text of the page."""
-    environment = Environment(
+    return environment().get_template("survey.html.j2").render(**_context(survey))
+
+
+def environment() -> Environment:
+    """The templates of all pages, with the filters for numbers."""
+    found = Environment(
         loader=PackageLoader("drillcore.pages", "templates"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    environment.filters |= {"num": text, "cos": cosine, "size": size, "count": count}
-    return environment.get_template("survey.html.j2").render(**_context(survey))
+    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    found.filters |= {"num": text, "cos": cosine, "size": size, "count": count}
+    return found
 
 
 def _context(survey: "Survey") -> dict[str, Any]:
@@ -70,8 +75,8 @@ def _context(survey: "Survey") -> dict[str, Any]:
         "spectra": any(name.startswith(("depth/", "spectrum/")) for name in figures), "maps": maps,
         "heat_measures": MEASURES, "heat_first": _first(maps, survey), "matrices": matrices,
         "experts": index.kinds(*EXPERTS), "statuses": status_groups(survey.rows),
-        "provenance": flat(survey.provenance), "data": data, "style": _asset("style.css"),
-        "script": _asset("script.js"), "plotly": _plotly(),
+        "provenance": flat(survey.provenance), "data": data, "style": asset("style.css"),
+        "script": asset("script.js"), "plotly": plotly(),
     }  # fmt: skip
 
 
@@ -98,11 +103,12 @@ def _first(maps: dict[str, Any], survey: "Survey") -> str:
     return next((name for name in wanted if name in maps), next(iter(maps), ""))
 
 
-def _asset(name: str) -> Markup:
+def asset(name: str) -> Markup:
+    """The text of a style or script of the pages."""
     return Markup((_PAGES / name).read_text(encoding="utf-8"))  # noqa: S704 (our own file)
 
 
-def _plotly() -> Markup:
+def plotly() -> Markup:
     """plotly.js from the installed package; read as a file, since importing plotly's figures takes a second."""
     source = (files("plotly.package_data") / "plotly.min.js").read_text(encoding="utf-8")
     return Markup(source.replace("</script", "<\\/script"))  # noqa: S704 (plotly's own file)

@@ -199,6 +199,7 @@
 
   /* Census: only one page of rows is ever in the document. */
   function census() {
+    if (!data.census) return;
     const size = 50;
     const { entries, left_out: leftOut } = data.census;
     const folded = entries.map((e) => e.join("\n").toLowerCase());

@@ -54,9 +54,8 @@ def cell(task: Task) -> None:
     steps, every = first["steps"], first["probe_every"]
     seen = {*range(0, steps + 1, every), *(s for s in EARLY if s < every), steps}
     replicas = [Replica(run.id, run["seed"]) for run in runs]
-    layers = LayersProbe(
-        list(model.W), replicas, seen, every={0, every, steps // 2 // every * every, steps}, reference=every
-    )
+    all_pairs = {0, every, steps // 2 // every * every, steps}
+    layers = LayersProbe(list(model.W), replicas, seen, all_pairs, reference=every)
     training = Training(
         model, OPTIMISERS[first["optimiser"]].over(model.parameters()), batches.at, losses, steps,
         (layers, HeldOutProbe(model, *flat(held_out, batches), replicas, seen)), save_every=max(every, 250),

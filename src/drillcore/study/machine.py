@@ -4,7 +4,6 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +127,8 @@ def _tell(path: Path, share: float) -> None:
 
 
 def _provenance(study: Study, threads: int) -> dict[str, Any]:
+    from importlib.metadata import version  # a tenth of a second, and only workers need it
+
     return {
         "study": study.name, "threads": threads, "python": platform.python_version(), "machine": platform.machine(),
         "versions": {name: version(name) for name in _LIBRARIES},
