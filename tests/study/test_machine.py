@@ -88,8 +88,8 @@ def test_a_worker_that_is_killed_is_replaced(
 def test_the_whole_run_killed_goes_on_where_it_was(drill: Callable[..., int], tmp_path: Path) -> None:
     words = [sys.executable, "-c", "from drillcore.cli.app import main; main()", "study", "run", FILE, "--out", "out",
              "--workers", "1"]  # fmt: skip
-    process = subprocess.Popen(words, env={**os.environ, "COUNTING_SLEEPS": "3"}, start_new_session=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(words, env={**os.environ, "COUNTING_SLEEPS": "3"}, start_new_session=True, **quiet)
     for _ in range(300):
         if len(list((tmp_path / "out").glob("tasks/*/DONE"))) == 1 and len(calls(tmp_path)) == 2:
             break
@@ -115,7 +115,8 @@ def test_results_hold_the_axes_of_every_run(drill: Callable[..., int], tmp_path:
     ("words", "said"),
     [
         (("run", "continuty-mlp"), "did you mean continuity-mlp?"), (("show", "nothing"), "there are continuity-mlp"),
-        (("run", "nowhere.py"), "there is no file nowhere.py"), (("verify", FILE), "holds no finished task of counting"),
+        (("run", "nowhere.py"), "there is no file nowhere.py"),
+        (("verify", FILE), "holds no finished task of counting"),
         (("run", FILE, "--preset", "paper"), "no preset 'paper'"), (("run", FILE, "--set", "x"), "axis=value,value"),
         (("run", FILE, "--set", "y=1"), "no axis 'y'"), (("run", "empty.py"), "has no Study named `study`"),
     ],
