@@ -1,5 +1,9 @@
 """Jobs in local processes: output, errors, deaths."""
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import jobs
@@ -55,3 +59,24 @@ def test_processes_end_when_nobody_waits(tmp_path: Path) -> None:
 def test_there_is_at_least_one_worker() -> None:
     with pytest.raises(ValueError, match="at least 1, got 0 and 1"):
         list(run_local([], workers=0, threads=1))
+
+
+@pytest.mark.slow
+def test_jobs_end_when_who_started_them_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; import jobs; from drillcore.engine import Job, run_local\n"
+        "if __name__ == '__main__':\n"
+        "    folder = sys.argv[1]\n"
+        "    job = Job('a', jobs.slow, (folder, 'a', 4.0), Path(folder) / 'log.txt')\n"
+        "    list(run_local([job], workers=1, threads=1))\n"
+    )
+    (tmp_path / "start.py").write_text(script)
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen([sys.executable, str(tmp_path / "start.py"), str(tmp_path)],
+                               env={**os.environ, "PYTHONPATH": paths})  # fmt: skip
+    while not (tmp_path / "a.0").exists():
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    time.sleep(5)
+    assert not (tmp_path / "a.done").exists()

@@ -1,5 +1,6 @@
 """Running a study through the command line: what is missing is done, once; failures and deaths hide nothing."""
 
+import fcntl
 import json
 import os
 import signal
@@ -100,6 +101,17 @@ def test_the_whole_run_killed_goes_on_where_it_was(drill: Callable[..., int], tm
     found = calls(tmp_path)
     assert sorted(found.values()) == [1, 1, 2]
     assert len(machine.results(counting.study, tmp_path / "out")) == 12
+
+
+def test_a_task_is_done_by_one_process_at_a_time(drill: Callable[..., int], tmp_path: Path) -> None:
+    (task,) = machine.plan(FILE, "quick", tmp_path, changed={"x": ("1",)}).missing
+    task.folder.begin()
+    with (task.folder.path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StudyError, match="another process is doing the task"):
+            machine.work(FILE, [dict(r.axes) for r in task.runs], str(tmp_path / "tasks"), 1)
+    machine.work(FILE, [dict(r.axes) for r in task.runs], str(tmp_path / "tasks"), 1)
+    assert task.folder.done
 
 
 def test_results_hold_the_axes_of_every_run(drill: Callable[..., int], tmp_path: Path) -> None:

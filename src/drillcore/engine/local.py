@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from drillcore.engine.job import RETRIES, Job, Outcome, tail
@@ -67,6 +68,7 @@ class _Running:
 
 def call(fn: Callable[..., None], args: tuple[Any, ...], log: Path) -> None:
     """Run a job's function with its output in the log; an error is written there and ends the process with 1."""
+    Thread(target=_end_with_parent, daemon=True).start()
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, sys.stdout.fileno())
     os.dup2(file, sys.stderr.fileno())
@@ -77,6 +79,14 @@ def call(fn: Callable[..., None], args: tuple[Any, ...], log: Path) -> None:
         sys.stderr.flush()
         os._exit(130 if isinstance(error, KeyboardInterrupt) else 1)
     sys.stdout.flush()
+
+
+def _end_with_parent() -> None:
+    """A job must not outlive who started it, killed or not: the same job may soon be started again."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def thread_settings(threads: int) -> dict[str, str]:
