@@ -67,7 +67,8 @@ class Batches:
         """Where the window of each image begins, 0 … 2·shift along both axes."""
         if not self.shift:
             return np.zeros((2, self.batch), np.int64)
-        return np.random.default_rng(seed_of("mnist shift", seed, step)).integers(0, 2 * self.shift + 1, (2, self.batch))
+        random = np.random.default_rng(seed_of("mnist shift", seed, step))
+        return random.integers(0, 2 * self.shift + 1, (2, self.batch))
 
     def _scaled(self, pixels: Tensor) -> Tensor:
         mean, deviation = self._moments
