@@ -28,7 +28,6 @@ AXES = (
 
 Grid = dict[str, tuple[str | int | float | bool, ...]]
 NORES: Grid = {"variant": ("NoRes+ReLU",), "law": ("torch", "xavier")}
-RESIDUAL = tuple(name for name in VARIANTS if name != "NoRes+ReLU")
 PAIR = ("Res+ReLU", "Res+None")
 SHORT: Grid = {"data": ("subset",), "shift": (2,), "steps": (4500,), "probe_every": (250,), "seed": SEEDS[:3]}
 
@@ -39,9 +38,10 @@ QUICK = Preset(
 
 PAPER = Preset(
     (
-        {"variant": tuple(v for v in RESIDUAL if v not in ("Res+None", "Res+Radial")), "seed": SEEDS},
         {"variant": ("Res+None", "Res+Radial"), "seed": SEEDS, "steps": (20 * EPOCH,)},
         {**NORES, "seed": SEEDS},
+        {"variant": ("Res+ReLU", "Res+None+LN", "Res+ReLU+LN", "Res+GELU", "Res+SiLU", "Res+Tanh", "Res+None+RMS"),
+         "seed": SEEDS},
         {"init_scale": (0.25, 0.5, 2.0, 4.0), "seed": SEEDS},
         {"variant": PAIR, "optimiser": ("adam-b0",), "seed": SEEDS, "steps": (20 * EPOCH,)},
         {"variant": PAIR, "optimiser": ("momentum", "sgd"), "seed": SEEDS[:3], "steps": (100 * EPOCH,),
