@@ -95,12 +95,20 @@ def show_end(todo: Plan, failed: Sequence[tuple[Task, Outcome]], name: str, out:
 
 def show_verdicts(study: Study, decided: Sequence[Decided]) -> None:
     """The claims with their verdicts."""
-    table = Table("claim", "", "published", "measured", "claimed", "verdict", title=study.title or study.name)
+    table = Table(
+        "claim", "published", "measured", "verdict", title=study.title or study.name, box=None, padding=(0, 2, 1, 0)
+    )
+    absent = [d.name for d in decided if d.verdict.outcome == "not-run"]
     for d in decided:
-        colour = _COLOURS[d.verdict.outcome]
-        table.add_row(d.name, d.text, d.published, measured(d), d.verdict.threshold,
-                      f"[{colour}]{d.verdict.outcome}[/{colour}]")  # fmt: skip
+        if d.verdict.outcome != "not-run":
+            colour = _COLOURS[d.verdict.outcome]
+            found = f"{measured(d)}\nclaimed {d.verdict.threshold}"
+            table.add_row(
+                f"[bold]{d.name}[/bold] {d.text}", d.published, found, f"[{colour}]{d.verdict.outcome}[/{colour}]"
+            )
     console.print(table)
+    if absent:
+        console.print(f"not decided, their runs were not done (see the presets): {', '.join(absent)}", highlight=False)
 
 
 def show_paths(paths: Sequence[Path]) -> None:

@@ -57,8 +57,10 @@ def _curves(spec: Figure, data: "pl.DataFrame") -> Drawing:
 
 
 def _range(x: list[Any], low: list[float], high: list[float], colour: str) -> Trace:
-    return {"type": "scatter", "mode": "lines", "x": x + x[::-1], "y": high + low[::-1], "fill": "toself", "opacity": 0.18,
-            "fillcolor": colour, "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
+    return {
+        "type": "scatter", "mode": "lines", "x": x + x[::-1], "y": high + low[::-1], "fill": "toself", "opacity": 0.18,
+        "fillcolor": colour, "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
 
 
 def _heat(part: "pl.DataFrame") -> Drawing:
