@@ -1,5 +1,8 @@
 """Jobs in local processes: output, errors, deaths."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jobs
@@ -50,6 +53,24 @@ def test_processes_end_when_nobody_waits(tmp_path: Path) -> None:
     assert next(outcomes).name == "quick"
     outcomes.close()  # type: ignore[attr-defined]
     assert not (tmp_path / "sleeper.done").exists()
+
+
+def test_a_job_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """Or it would work in the same folder as its own repetition."""
+    code = (
+        "import sys, jobs\nfrom pathlib import Path\nfrom drillcore.engine import Job, run_local\n"
+        "job = Job('a', jobs.hold, (sys.argv[1], 'a'), Path(sys.argv[1], 'a.txt'))\n"
+        "list(run_local([job], workers=1, threads=1))\n"
+    )
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "PYTHONPATH": paths})
+    jobs.until(lambda: len(jobs.calls(tmp_path, "a")) == 1)
+    process, parent = jobs.calls(tmp_path, "a")[0]
+    assert parent == driver.pid
+    assert not jobs.gone(process)
+    driver.kill()
+    driver.wait()
+    jobs.until(lambda: jobs.gone(process))
 
 
 def test_there_is_at_least_one_worker() -> None:

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import sys
+import threading
 import time
 import traceback
 from collections import deque
@@ -67,6 +68,7 @@ class _Running:
 
 def call(fn: Callable[..., None], args: tuple[Any, ...], log: Path) -> None:
     """Run a job's function with its output in the log; an error is written there and ends the process with 1."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, sys.stdout.fileno())
     os.dup2(file, sys.stderr.fileno())
@@ -77,6 +79,14 @@ def call(fn: Callable[..., None], args: tuple[Any, ...], log: Path) -> None:
         sys.stderr.flush()
         os._exit(130 if isinstance(error, KeyboardInterrupt) else 1)
     sys.stdout.flush()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is killed: a job left alone would meet its own repetition."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def thread_settings(threads: int) -> dict[str, str]:
