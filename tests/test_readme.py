@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from drillcore.cli.app import app
+from drillcore.cli.study_screen import markdown
 from drillcore.weights.architecture import architectures, load_architecture
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +38,7 @@ def test_shell_blocks_name_real_targets_and_options() -> None:
             assert f"\n{words[1]}:" in makefile
         if words[0] == "drillcore":
             command, _, _ = app.parse_args(words[1:], exit_on_error=False)
-            assert command.__name__ == words[1]
+            assert command.__name__ in (*words[1:3], "list_studies")
         seen.add(words[0])
     assert {"make", "drillcore"} <= seen
 
@@ -46,6 +47,12 @@ def test_every_family_is_named() -> None:
     (line,) = [x for x in README.splitlines() if x.startswith("| families |")]
     named = set(re.findall(r"[\w-]+", line.split("|")[2]))
     assert {a.family for a in architectures()} - {"gguf"} <= named
+
+
+def test_the_verdicts_are_those_that_are_stored() -> None:
+    stored = markdown(sorted((ROOT / "results").glob("*/verdicts.json")))
+    (shown,) = re.findall(r"<!-- verdicts -->\n(.*?)\n?<!-- /verdicts -->", README, flags=re.DOTALL)
+    assert shown == stored
 
 
 def test_the_picture_is_small_enough() -> None:

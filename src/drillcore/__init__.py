@@ -13,14 +13,16 @@ _PUBLIC = {
     "survey": "drillcore.verbs.survey",
     "describe": "drillcore.verbs.describe",
     "report": "drillcore.pages.page",
+    "study_report": "drillcore.pages.study_page",
     "open_source": "drillcore.weights",
     "InputError": "drillcore.weights",
 }
 
-__all__ = ["InputError", "describe", "open_source", "report", "survey"]
+__all__ = ["InputError", "describe", "open_source", "report", "study_report", "survey"]
 
 if TYPE_CHECKING:
     from drillcore.pages.page import report as report
+    from drillcore.pages.study_page import study_report as study_report
     from drillcore.verbs.describe import describe as describe
     from drillcore.verbs.survey import survey as survey
     from drillcore.weights import InputError as InputError

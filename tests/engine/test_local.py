@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jobs
@@ -55,24 +56,27 @@ def test_processes_end_when_nobody_waits(tmp_path: Path) -> None:
     assert not (tmp_path / "sleeper.done").exists()
 
 
-def test_a_job_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    """Or it would work in the same folder as its own repetition."""
-    code = (
-        "import sys, jobs\nfrom pathlib import Path\nfrom drillcore.engine import Job, run_local\n"
-        "job = Job('a', jobs.hold, (sys.argv[1], 'a'), Path(sys.argv[1], 'a.txt'))\n"
-        "list(run_local([job], workers=1, threads=1))\n"
-    )
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "PYTHONPATH": paths})
-    jobs.until(lambda: len(jobs.calls(tmp_path, "a")) == 1)
-    process, parent = jobs.calls(tmp_path, "a")[0]
-    assert parent == driver.pid
-    assert not jobs.gone(process)
-    driver.kill()
-    driver.wait()
-    jobs.until(lambda: jobs.gone(process))
-
-
 def test_there_is_at_least_one_worker() -> None:
     with pytest.raises(ValueError, match="at least 1, got 0 and 1"):
         list(run_local([], workers=0, threads=1))
+
+
+@pytest.mark.slow
+def test_jobs_end_when_who_started_them_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; import jobs; from drillcore.engine import Job, run_local\n"
+        "if __name__ == '__main__':\n"
+        "    folder = sys.argv[1]\n"
+        "    job = Job('a', jobs.slow, (folder, 'a', 4.0), Path(folder) / 'log.txt')\n"
+        "    list(run_local([job], workers=1, threads=1))\n"
+    )
+    (tmp_path / "start.py").write_text(script)
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen([sys.executable, str(tmp_path / "start.py"), str(tmp_path)],
+                               env={**os.environ, "PYTHONPATH": paths})  # fmt: skip
+    while not (tmp_path / "a.0").exists():
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    time.sleep(5)
+    assert not (tmp_path / "a.done").exists()

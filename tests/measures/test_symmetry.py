@@ -92,3 +92,10 @@ def test_the_index_is_zero_for_what_rotates_and_grows_with_the_blend() -> None:
     half = lambda z: z.abs() / 2  # noqa: E731
     size = float((half(x).square().sum() / torch.relu(x).square().sum()).sqrt())
     assert found[-1] == pytest.approx(symmetry_breaking(half, x) * size, rel=1e-9)
+
+
+def test_rotations_are_uniform() -> None:
+    """Without its signs, the Q of Householder's QR leans to one side: its mean trace is not zero."""
+    traces = torch.stack([random_rotation(3, "uniform", i).trace() for i in range(600)])
+    assert abs(float(traces.mean())) < 4 * float(traces.std()) / 600**0.5
+    assert float(traces.square().mean()) == pytest.approx(1, abs=0.25)  # E tr² = 1 over the orthogonal group

@@ -24,8 +24,15 @@ def cell(task: Task) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     task.progress(0.5)
     time.sleep(float(os.environ.get("COUNTING_SLEEPS", "0")))
-    task.rows([Row(run=run.id, seed=run["seed"], step=s, measure="square", value=float(run["x"]) ** 2 + run["seed"] / 10)
-               for run in task.runs for s in (0, 1)])  # fmt: skip
+    task.rows(
+        [
+            Row(
+                run=run.id, seed=run["seed"], step=step, measure="square", value=float(run["x"]) ** 2 + run["seed"] / 10
+            )
+            for run in task.runs
+            for step in (0, 1)
+        ]
+    )
 
 
 def _claim(frame):  # type: ignore[no-untyped-def]

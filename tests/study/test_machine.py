@@ -1,5 +1,6 @@
 """Running a study through the command line: what is missing is done, once; failures and deaths hide nothing."""
 
+import fcntl
 import json
 import os
 import signal
@@ -88,8 +89,8 @@ def test_a_worker_that_is_killed_is_replaced(
 def test_the_whole_run_killed_goes_on_where_it_was(drill: Callable[..., int], tmp_path: Path) -> None:
     words = [sys.executable, "-c", "from drillcore.cli.app import main; main()", "study", "run", FILE, "--out", "out",
              "--workers", "1"]  # fmt: skip
-    process = subprocess.Popen(words, env={**os.environ, "COUNTING_SLEEPS": "3"}, start_new_session=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(words, env={**os.environ, "COUNTING_SLEEPS": "3"}, start_new_session=True, **quiet)
     for _ in range(300):
         if len(list((tmp_path / "out").glob("tasks/*/DONE"))) == 1 and len(calls(tmp_path)) == 2:
             break
@@ -100,6 +101,17 @@ def test_the_whole_run_killed_goes_on_where_it_was(drill: Callable[..., int], tm
     found = calls(tmp_path)
     assert sorted(found.values()) == [1, 1, 2]
     assert len(machine.results(counting.study, tmp_path / "out")) == 12
+
+
+def test_a_task_is_done_by_one_process_at_a_time(drill: Callable[..., int], tmp_path: Path) -> None:
+    (task,) = machine.plan(FILE, "quick", tmp_path, changed={"x": ("1",)}).missing
+    task.folder.begin()
+    with (task.folder.path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StudyError, match="another process is doing the task"):
+            machine.work(FILE, [dict(r.axes) for r in task.runs], str(tmp_path / "tasks"), 1)
+    machine.work(FILE, [dict(r.axes) for r in task.runs], str(tmp_path / "tasks"), 1)
+    assert task.folder.done
 
 
 def test_results_hold_the_axes_of_every_run(drill: Callable[..., int], tmp_path: Path) -> None:
@@ -115,7 +127,8 @@ def test_results_hold_the_axes_of_every_run(drill: Callable[..., int], tmp_path:
     ("words", "said"),
     [
         (("run", "continuty-mlp"), "did you mean continuity-mlp?"), (("show", "nothing"), "there are continuity-mlp"),
-        (("run", "nowhere.py"), "there is no file nowhere.py"), (("verify", FILE), "holds no finished task of counting"),
+        (("run", "nowhere.py"), "there is no file nowhere.py"),
+        (("verify", FILE), "holds no finished task of counting"),
         (("run", FILE, "--preset", "paper"), "no preset 'paper'"), (("run", FILE, "--set", "x"), "axis=value,value"),
         (("run", FILE, "--set", "y=1"), "no axis 'y'"), (("run", "empty.py"), "has no Study named `study`"),
     ],

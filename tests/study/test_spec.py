@@ -1,5 +1,6 @@
 """Axes, grids, runs and their grouping into tasks."""
 
+from itertools import product
 from pathlib import Path
 
 import counting
@@ -67,7 +68,8 @@ TIGHT, LOOSE = {0: 0.90, 1: 0.92, 2: 0.91}, {0: 0.2, 1: 0.9, 2: 0.6}
         (at_least({0: 0.99}, 0.5), "inconclusive"), (between(TIGHT, 0.85, 0.95), "supported"),
         (between(TIGHT, 0.95, 0.99), "refuted"), (between(TIGHT, 0.91, 0.99), "inconclusive"),
         (difference_at_least({0: 1.2, 1: 0.7, 9: 5.0}, {0: 1.0, 1: 0.51}, 0.1), "supported"),
-        (difference_at_least(TIGHT, {7: 0.0}, 0.0), "not-run"), (difference_at_least(LOOSE, {0: 0.1}, 0.0), "inconclusive"),
+        (difference_at_least(TIGHT, {7: 0.0}, 0.0), "not-run"),
+        (difference_at_least(LOOSE, {0: 0.1}, 0.0), "inconclusive"),
         (share_at_least(60, 60, 0.9), "supported"), (share_at_least(3, 3, 0.9), "inconclusive"),
         (share_at_least(1, 60, 0.9), "refuted"), (share_at_least(0, 0, 0.9), "not-run"),
     ],
@@ -83,8 +85,10 @@ def test_pairing_by_seed_is_what_makes_a_small_difference_count() -> None:
 
 
 def frame() -> pl.DataFrame:
-    rows = [{"run": f"r{x}{s}", "seed": s, "step": t, "layer": i, "other": i + 1, "adjacent": True, "measure": "m",
-             "value": x + s + t + i / 10, "null": 0.5, "x": x} for x in (1, 2) for s in (0, 1) for t in (0, 5) for i in (0, 1)]  # fmt: skip
+    rows = []
+    for x, s, t, i in product((1, 2), (0, 1), (0, 5), (0, 1)):
+        place = {"layer": i, "other": i + 1, "adjacent": True, "measure": "m", "null": 0.5}
+        rows.append({"run": f"r{x}{s}", "seed": s, "step": t, "x": x, "value": x + s + t + i / 10, **place})
     far = {**rows[-1], "layer": 0, "other": 2, "adjacent": False, "value": 99.0}
     return pl.DataFrame([*rows, far, {**rows[0], "measure": "other"}])
 

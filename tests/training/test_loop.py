@@ -149,7 +149,10 @@ def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path: Path) ->
     with pytest.raises(CheckpointError, match="cannot be read"):
         train(job(), folder)
     newest.with_suffix(".json").unlink()
-    train(job(), folder)  # goes on from the one before
+    before = checkpoint.load(folder.checkpoint)
+    assert before is not None
+    assert before[0] == 15  # what the message says can be done
+    train(job(), folder)
 
 
 def test_a_full_disk_is_said_and_the_checkpoint_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+import drillcore
 from drillcore import study as machine
 from drillcore.cli import study_screen
 from drillcore.engine import run_local
@@ -95,11 +96,11 @@ def verify(
 @study_app.command
 def report(name: Name, *, out: Out = None) -> None:
     """Write one offline page with the verdicts and the figures."""
-    from drillcore.pages.study_page import study_report
-
     study, folder = load(name), out or _folder(name)
     results = machine.results(study, folder)
-    study_screen.show_paths([study_report(study, results, machine.verify(study, results), folder / "report.html")])
+    study_screen.show_paths(
+        [drillcore.study_report(study, results, machine.verify(study, results), folder / "report.html")]
+    )
 
 
 @study_app.command

@@ -138,7 +138,10 @@ def markdown(paths: Sequence[Path]) -> str:
             "| claim | published | measured | verdict |",
             "|---|---|---|---|",
         ]
-        lines += [f"| {d.text} | {d.published} | {measured(d)} | {d.verdict.outcome} |" for d in decided]
+        done = [d for d in decided if d.verdict.outcome != "not-run"]
+        lines += [f"| {d.text} | {d.published} | {measured(d)} | {d.verdict.outcome} |" for d in done]
+        if len(done) < len(decided):
+            lines += ["", f"{len(decided) - len(done)} claims wait for runs that were not done."]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import sys
-import threading
 import time
 import traceback
 from collections import deque
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from drillcore.engine.job import RETRIES, Job, Outcome, tail
@@ -68,7 +68,7 @@ class _Running:
 
 def call(fn: Callable[..., None], args: tuple[Any, ...], log: Path) -> None:
     """Run a job's function with its output in the log; an error is written there and ends the process with 1."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    Thread(target=_end_with_parent, daemon=True).start()
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, sys.stdout.fileno())
     os.dup2(file, sys.stderr.fileno())
@@ -82,7 +82,7 @@ def call(fn: Callable[..., None], args: tuple[Any, ...], log: Path) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is killed: a job left alone would meet its own repetition."""
+    """A job must not outlive who started it, killed or not: the same job may soon be started again."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -40,7 +40,8 @@ def render(study: Study, results: "pl.DataFrame", decided: Sequence[Decided]) ->
     data = {"figures": figures, "dark": colours.DARK, "captions": {}}
     return environment().get_template("study.html.j2").render(
         study=study, decided=[d for d in decided if d.verdict.outcome != "not-run"], words=_WORDS,
-        absent=[d for d in decided if d.verdict.outcome == "not-run"], counts=Counter(d.verdict.outcome for d in decided),
+        absent=[d for d in decided if d.verdict.outcome == "not-run"],
+        counts=Counter(d.verdict.outcome for d in decided),
         runs=results["run"].n_unique(), rows=len(results), sections=sections, figures=figures, data=data,
         seeds=_seeds(results), style=asset("style.css"), script=asset("script.js"), plotly=plotly(),
     )  # fmt: skip

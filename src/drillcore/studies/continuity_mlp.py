@@ -38,10 +38,10 @@ QUICK = Preset(
 
 PAPER = Preset(
     (
-        {"variant": ("Res+None", "Res+Radial"), "seed": SEEDS, "steps": (20 * EPOCH,)},
-        {**NORES, "seed": SEEDS},
         {"variant": ("Res+ReLU", "Res+None+LN", "Res+ReLU+LN", "Res+GELU", "Res+SiLU", "Res+Tanh", "Res+None+RMS"),
          "seed": SEEDS},
+        {**NORES, "seed": SEEDS},
+        {"variant": ("Res+None", "Res+Radial"), "seed": SEEDS, "steps": (20 * EPOCH,)},
         {"init_scale": (0.25, 0.5, 2.0, 4.0), "seed": SEEDS},
         {"variant": PAIR, "optimiser": ("adam-b0",), "seed": SEEDS, "steps": (20 * EPOCH,)},
         {"variant": PAIR, "optimiser": ("momentum", "sgd"), "seed": SEEDS[:3], "steps": (100 * EPOCH,),

@@ -1,7 +1,9 @@
 """The machine: which tasks a preset needs, which are done, and doing the rest through an engine."""
 
+import fcntl
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -77,9 +79,21 @@ def work(reference: str, axes: Sequence[Mapping[str, Any]], root: str, threads: 
         return
     task.folder.begin()
     share = task.folder.path / "progress"
-    study.cell(Task(task.runs, task.folder, threads, partial(_tell, share)))
-    task.folder.finish(_provenance(study, threads))
+    with _alone(task.folder.path):
+        study.cell(Task(task.runs, task.folder, threads, partial(_tell, share)))
+        task.folder.finish(_provenance(study, threads))
     share.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder against another process; the lock ends with the process, however that ends."""
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StudyError(f"another process is doing the task in {folder}; wait for it, or end it") from error
+        yield
 
 
 def progress(task: Task) -> float:

@@ -94,7 +94,7 @@ def _check(loss: Tensor, step: int) -> None:
 
 
 def _save(training: Training, folder: RunFolder, step: int, rows: list[Row]) -> None:
-    """Rows first: a checkpoint promises that every row before it is on disk."""
+    """Rows first: a checkpoint promises that every row before it is on disk; a part without one is written again."""
     Table.of(rows).save(folder.part(step))
     checkpoint.save(
         folder.checkpoint, step,
@@ -106,9 +106,6 @@ def _save(training: Training, folder: RunFolder, step: int, rows: list[Row]) -> 
 def _resume(training: Training, folder: RunFolder) -> int:
     found = checkpoint.load(folder.checkpoint)
     step = found[0] if found else 0
-    for part in folder.parts():
-        if part > folder.part(step):  # written after the checkpoint that counts
-            part.unlink()
     if found:
         training.model.load_state_dict(found[1]["model"])
         training.optimiser.load_state_dict(found[1]["optimiser"])
