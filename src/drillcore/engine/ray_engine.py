@@ -16,7 +16,7 @@ _TRIES_OF_A_NODE = 10
 _PATIENCE = 5.0  # seconds for a cluster to answer; Ray itself waits for minutes
 # What a job elsewhere sees of the environment here. Not all of it: Ray shows it on its pages, and tokens may be in it.
 _PASSED = ("PYTHONPATH", "HF_HOME", "HF_HUB_OFFLINE", "XDG_CACHE_HOME")
-# A Ray of our own listens on 127.0.0.1 only. By default it listens on every interface, and takes any caller's code.
+# A Ray of our own listens on 127.0.0.1 only. By default it listens on every interface, before 2.59 without a token.
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
