@@ -114,7 +114,7 @@ def squared_cos(d: int) -> Null:
 
 
 def centred_squared_cos(d: int, n: int) -> float:
-    """Mean of cos² over pairs of `n` independent Gaussian vectors in `d` dimensions less their mean.
+    """Mean of cos² over pairs of `n` independent Gaussian vectors of one scale in `d` dimensions less their mean.
 
     Taking the mean out leaves two vectors correlated by ρ = −1/(n − 1), as in a simplex. With that,
     E(1 − cos²) = (1 − 1/d)(1 − ρ²) ₂F₁(1, 1; d/2 + 1; ρ²) (Muirhead 1982, §5.1), so that the mean of cos² is close to

@@ -204,7 +204,10 @@ def _frame(subset: str, directions: Directions, participation: Ratio, gram: Gram
 
 
 def _mean_rows(make: Make, frame: Frame, m: int) -> Iterator[Row]:
-    """Null: the mean over pairs of random directions, where centred those of a cloud less its mean."""
+    """Null: the mean over pairs of random directions, where centred those of a Gaussian cloud less its mean.
+
+    Few vectors of very different norms overlap more than that once centred: the mean is that of the long ones.
+    """
     n, value = frame.directions.count, frame.mean_sq_overlap
     null, sd = stats.squared_cos(m).mean, stats.squared_cos(m).sd / sqrt(n * (n - 1) / 2)
     if frame.subset == "centred":
