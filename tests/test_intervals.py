@@ -43,6 +43,28 @@ def test_one_value_has_no_interval_and_few_groups_no_bootstrap() -> None:
         bootstrap([[1.0]] * 5, np.mean, seed=0)
 
 
+def test_why_a_bootstrap_of_five_is_refused() -> None:
+    """The percentile interval of five seeds covers far less than it says; `bootstrap` starts where it covers enough."""
+
+    def coverage(n: int) -> float:
+        random = np.random.default_rng(n)
+        samples = random.normal(size=(1500, n))
+        drawn = random.integers(0, n, size=(400, n))
+        means = samples[:, drawn].mean(2)
+        low, high = np.quantile(means, [0.025, 0.975], axis=1)
+        return float(np.mean((low <= 0) & (high >= 0)))
+
+    assert coverage(5) == pytest.approx(0.84, abs=0.03)
+    assert coverage(15) > 0.90
+    for n, refused in ((14, True), (15, False)):
+        groups = [[float(i)] for i in range(n)]
+        if refused:
+            with pytest.raises(ValueError, match="15 groups or more, got 14"):
+                bootstrap(groups, np.mean, seed=0)
+        else:
+            assert bootstrap(groups, np.mean, seed=0).n == 15
+
+
 def test_a_bootstrap_of_groups_knows_that_their_values_go_together() -> None:
     random = np.random.default_rng(1)
     means = random.normal(size=40)

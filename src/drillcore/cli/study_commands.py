@@ -12,7 +12,7 @@ from drillcore import study as machine
 from drillcore.cli import study_screen
 from drillcore.engine import run_local
 from drillcore.engine.ray_engine import run_ray
-from drillcore.study.reference import BUILT_IN, load
+from drillcore.study.reference import TITLES, load
 
 study_app = App(
     name="study",
@@ -30,7 +30,7 @@ Out = Annotated[Path | None, Parameter(help="Folder of the runs; ./study-NAME by
 @study_app.command(name="list")
 def list_studies() -> None:
     """List the studies of the package."""
-    study_screen.show_list([load(name) for name in BUILT_IN])
+    study_screen.show_list(TITLES)
 
 
 @study_app.command
@@ -64,6 +64,8 @@ def run(
 
     `drillcore study run continuity-mlp --preset paper --set variant=Res+ReLU,Res+None --threads 2`
     """
+    if workers is not None and workers < 1:
+        raise machine.StudyError(f"--workers is 1 or more, not {workers}")
     folder = out or _folder(name)
     todo = machine.plan(name, preset, folder, threads=threads, changed=_changed(set_))
     count = workers or max(1, len(os.sched_getaffinity(0)) // threads)
@@ -72,7 +74,7 @@ def run(
     if engine == "ray":
         chosen = partial(run_ray, threads=threads, address=address)
     failed = study_screen.follow(todo, machine.run(todo, chosen))
-    study_screen.show_end(todo, failed, name, out)
+    study_screen.show_end(todo, failed)
     return 1 if failed else 0
 
 
@@ -85,28 +87,33 @@ def verify(
 ) -> None:
     """Decide the claims from what is done, beside the published values. A refuted claim is a result."""
     study, folder = load(name), out or _folder(name)
-    results = machine.results(study, folder)
+    results, made = machine.results(study, folder, name), machine.provenance(study, folder)
     decided = machine.verify(study, results)
-    machine.save_verdicts(folder, study, results, decided)
+    machine.save_verdicts(folder, study, results, decided, made)
     study_screen.show_verdicts(study, decided)
     if publish is not None:
-        study_screen.show_paths(machine.save_verdicts(publish, study, results, decided))
+        study_screen.show_paths(machine.save_verdicts(publish, study, results, decided, made))
 
 
 @study_app.command
 def report(name: Name, *, out: Out = None) -> None:
     """Write one offline page with the verdicts and the figures."""
     study, folder = load(name), out or _folder(name)
-    results = machine.results(study, folder)
-    study_screen.show_paths(
-        [drillcore.study_report(study, results, machine.verify(study, results), folder / "report.html")]
-    )
+    results = machine.results(study, folder, name)
+    page = drillcore.study_report(
+        study, results, machine.verify(study, results), folder / "report.html",
+        covered=machine.coverage(study, folder), made=machine.provenance(study, folder),
+    )  # fmt: skip
+    study_screen.show_paths([page])
 
 
 @study_app.command
 def table(results: Path) -> None:
     """Print the verdicts stored below a folder as a Markdown table; the README's is made so."""
-    print(study_screen.markdown(sorted(results.glob("*/verdicts.json"))))  # noqa: T201 (the output itself)
+    found = sorted(results.glob("*/verdicts.json"))
+    if not found:
+        raise machine.StudyError(f"{results} holds no NAME/verdicts.json; `study verify NAME --publish` writes one")
+    print(study_screen.markdown(found))  # noqa: T201 (the output itself)
 
 
 def _folder(name: str) -> Path:

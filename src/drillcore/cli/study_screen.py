@@ -1,11 +1,12 @@
 """What the study commands print."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -14,41 +15,43 @@ from drillcore.study import Decided, Plan, Study, Task, load_verdicts
 from drillcore.study.machine import progress
 
 console, errors = Console(), Console(stderr=True)
+BAR = r"\|"  # in a cell of a Markdown table
 _COLOURS = {"supported": "green", "refuted": "red", "inconclusive": "yellow", "not-run": "dim"}
 
 
-def show_list(studies: Sequence[Study]) -> None:
+def show_list(titles: Mapping[str, str]) -> None:
     """One line a study."""
-    table = Table("study", "what it asks", "presets", box=None)
-    for study in studies:
-        table.add_row(study.name, study.title, ", ".join(study.presets))
+    table = Table("study", "what it asks", box=None)
+    for name, title in titles.items():
+        table.add_row(name, escape(title))
     console.print(table)
+    console.print("axes, presets and claims: drillcore study show NAME", highlight=False)
 
 
 def show_study(study: Study) -> None:
     """Axes, presets and claims."""
-    console.print(f"[bold]{study.name}[/bold]: {study.title}\n{study.about}\n")
+    console.print(f"[bold]{escape(study.name)}[/bold]: {escape(study.title)}\n{escape(study.about)}\n")
     axes = Table("axis", "role", "values (the first is the default)", "", box=None)
     for axis in study.axes:
-        axes.add_row(axis.name, axis.role, ", ".join(map(str, axis.values)), axis.about)
+        axes.add_row(*map(escape, (axis.name, axis.role, ", ".join(map(str, axis.values)), axis.about)))
     console.print(axes)
     presets = Table("preset", "runs", "", "", box=None)
     for name, preset in study.presets.items():
-        presets.add_row(name, str(len(study.runs(name))), preset.about, preset.budget)
+        presets.add_row(*map(escape, (name, str(len(study.runs(name))), preset.about, preset.budget)))
     console.print(presets)
     claims = Table("claim", "", "published", box=None)
     for claim in study.claims:
-        claims.add_row(claim.name, claim.text, claim.published)
+        claims.add_row(*map(escape, (claim.name, claim.text, claim.published)))
     console.print(claims)
 
 
 def show_plan(todo: Plan, workers: int) -> None:
     """What will be done and how long it should take."""
-    tasks = len(todo.done) + len(todo.missing)
+    tasks, seconds = len(todo.done) + len(todo.missing), todo.seconds(workers)
     line = f"{todo.study.name}: {todo.runs} runs in {tasks} tasks, {len(todo.done)} done"
-    if todo.missing and todo.seconds is not None:
-        line += f"; the rest takes about {duration(todo.seconds)} on two cores that do nothing else"
-    console.print(f"{line} ({workers} at once, in {todo.out})")
+    if todo.missing and seconds is not None:
+        line += f"; the rest takes about {duration(seconds)}"
+    console.print(escape(f"{line} ({workers} at once, in {todo.out})"), highlight=False)
 
 
 def follow(todo: Plan, outcomes: Iterator[tuple[Task, Outcome]]) -> list[tuple[Task, Outcome]]:
@@ -64,7 +67,7 @@ def follow(todo: Plan, outcomes: Iterator[tuple[Task, Outcome]]) -> list[tuple[T
             for task, outcome in outcomes:
                 if outcome.error is not None:
                     failed.append((task, outcome))
-                    bar.console.print(f"[red]failed[/red] {_label(task)}")
+                    bar.console.print(f"[red]failed[/red] {escape(_label(task))}")
         finally:
             over.set()
             watcher.join()
@@ -73,48 +76,52 @@ def follow(todo: Plan, outcomes: Iterator[tuple[Task, Outcome]]) -> list[tuple[T
 
 
 def _watch(todo: Plan, bar: Progress, line: object, over: Event) -> None:
-    started = time.monotonic()
+    started, before = time.monotonic(), sum(progress(task) for task in todo.missing)
     while not over.wait(1.0):
         share = sum(progress(task) for task in todo.missing)
-        spent = time.monotonic() - started
-        left = spent * (len(todo.missing) / share - 1) if share > 0.01 else 0.0
+        gained = share - before  # what an earlier run had done took none of this one's time
+        left = (time.monotonic() - started) * (len(todo.missing) - share) / gained if gained > 0.01 else 0.0
         bar.update(line, completed=share, left=f"{duration(left)} left" if left else "")  # type: ignore[arg-type]
 
 
-def show_end(todo: Plan, failed: Sequence[tuple[Task, Outcome]], name: str, out: Path | None) -> None:
+def show_end(todo: Plan, failed: Sequence[tuple[Task, Outcome]]) -> None:
     """What failed, with the end of its log, and what to type next."""
     for task, outcome in failed:
-        errors.print(f"[red]failed[/red] {_label(task)}\n{outcome.error}", highlight=False)
+        errors.print(f"[red]failed[/red] {escape(_label(task))}\n{escape(outcome.error or '')}", highlight=False)
     if failed:
         errors.print(f"{len(failed)} of {len(todo.missing)} tasks failed; the same command tries them again")
-    place = f" --out {out}" if out else ""
-    console.print(
-        f"next: drillcore study verify {name}{place}\n      drillcore study report {name}{place}", highlight=False
-    )
+    for word, verb in (("next:", "verify"), ("     ", "report")):
+        show_paths([f"{word} drillcore study {verb} {todo.reference} --out {todo.out}"])
 
 
 def show_verdicts(study: Study, decided: Sequence[Decided]) -> None:
     """The claims with their verdicts."""
     table = Table(
-        "claim", "published", "measured", "verdict", title=study.title or study.name, box=None, padding=(0, 2, 1, 0)
+        "claim",
+        "published",
+        "measured",
+        "verdict",
+        title=escape(study.title or study.name),
+        box=None,
+        padding=(0, 2, 1, 0),
     )
     absent = [d.name for d in decided if d.verdict.outcome == "not-run"]
     for d in decided:
         if d.verdict.outcome != "not-run":
             colour = _COLOURS[d.verdict.outcome]
             found = f"{measured(d)}\nclaimed {d.verdict.threshold}"
-            table.add_row(
-                f"[bold]{d.name}[/bold] {d.text}", d.published, found, f"[{colour}]{d.verdict.outcome}[/{colour}]"
-            )
+            claim = f"[bold]{escape(d.name)}[/bold] {escape(d.text)}"
+            table.add_row(claim, escape(d.published), escape(found), f"[{colour}]{d.verdict.outcome}[/{colour}]")
     console.print(table)
     if absent:
-        console.print(f"not decided, their runs were not done (see the presets): {', '.join(absent)}", highlight=False)
+        console.print(f"not decided, their runs were not done (see the presets): {escape(', '.join(absent))}",
+                      highlight=False)  # fmt: skip
 
 
-def show_paths(paths: Sequence[Path]) -> None:
-    """One path a line, so that they can be piped."""
+def show_paths(paths: Sequence[Path | str]) -> None:
+    """One path or command a line, not folded, so that they can be piped or copied."""
     for path in paths:
-        console.print(str(path), soft_wrap=True, highlight=False)
+        console.print(str(path), soft_wrap=True, highlight=False, markup=False)
 
 
 def measured(decided: Decided) -> str:
@@ -139,7 +146,8 @@ def markdown(paths: Sequence[Path]) -> str:
             "|---|---|---|---|",
         ]
         done = [d for d in decided if d.verdict.outcome != "not-run"]
-        lines += [f"| {d.text} | {d.published} | {measured(d)} | {d.verdict.outcome} |" for d in done]
+        cells = [(d.text, d.published, measured(d), d.verdict.outcome) for d in done]
+        lines += [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in cells]
         if len(done) < len(decided):
             lines += ["", f"{len(decided) - len(done)} claims wait for runs that were not done."]
         blocks.append("\n".join(lines))

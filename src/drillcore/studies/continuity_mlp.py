@@ -6,6 +6,7 @@ Choices that the paper leaves open (init, optimiser settings, lengths) are ours;
 from drillcore.studies.continuity_cell import OPTIMISERS, VARIANTS, cell, cost
 from drillcore.studies.continuity_claims import BASE, CLAIMS
 from drillcore.study import Axis, Figure, Preset, Study
+from drillcore.study.reference import TITLES
 
 SEEDS = (0, 1, 2, 3, 4)
 EPOCH = 468  # batches of 128 in 60,000 images
@@ -57,7 +58,7 @@ PAPER = Preset(
 EACH = {**{axis: value for axis, value in BASE.items() if axis not in ("variant", "law")}, "law": ("normal", "torch")}
 FIGURES = (
     Figure("v1", "Continuity of the weights (v1)", "continuity.v1", where=EACH,
-           caption="Mean |cos| of the leading right singular vectors of adjacent layers; shaded: range over seeds."),
+           caption="Mean |cos| of the leading right singular vectors of adjacent layers; shaded: 95 % interval."),
     Figure("gradient", "Coherence of the summed gradient (v1)", "coherence.cumulative_v1", where=EACH,
            caption="The same of Σ dL/dW since the first step. Res+None stays coherent here while its weights do not."),
     Figure("step", "Coherence of one step's gradient (v1)", "coherence.step_v1", where=EACH,
@@ -84,7 +85,7 @@ FIGURES = (
 )  # fmt: skip
 
 study = Study(
-    name="continuity-mlp", title="Why geometric continuity emerges: residual MLPs on MNIST",
+    name="continuity-mlp", title=TITLES["continuity-mlp"],
     about="Do adjacent layers share leading singular vectors because of residual connections, and do activations that "
     "break rotational symmetry keep them (arXiv 2605.04971)?",
     axes=AXES, cell=cell, presets={"quick": QUICK, "paper": PAPER}, claims=CLAIMS, figures=FIGURES,

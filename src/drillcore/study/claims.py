@@ -6,6 +6,7 @@ the other, and otherwise inconclusive: more seeds would decide.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Literal
 
 from drillcore.intervals import Interval, binomial_exact, paired_t, student_t
@@ -66,6 +67,8 @@ def difference_at_least(first: Values, second: Values, threshold: float) -> Verd
     seeds = sorted(set(first) & set(second))
     if not seeds:
         return not_run(label)
+    if broken := [s for s in seeds if not isfinite(first[s] - second[s])]:
+        return _diverged(broken, label, len(seeds))
     a, b = [first[s] for s in seeds], [second[s] for s in seeds]
     if len(seeds) < 2:
         return Verdict("inconclusive", a[0] - b[0], threshold=label, n=1, how="one seed")
@@ -83,9 +86,17 @@ def share_at_least(hits: int, n: int, threshold: float) -> Verdict:
 def _of_seeds(values: Values, low: float, high: float, label: str) -> Verdict:
     if not values:
         return not_run(label)
+    if broken := [seed for seed, value in values.items() if not isfinite(value)]:
+        return _diverged(broken, label, len(values))
     if len(values) < 2:
         return Verdict("inconclusive", next(iter(values.values())), threshold=label, n=1, how="one seed")
     return _judged(student_t(list(values.values())), low, high, label, "Student t over seeds")
+
+
+def _diverged(seeds: list[int], label: str, n: int) -> Verdict:
+    """A run that diverged is neither for nor against, and a mean without it would hide it."""
+    which = ", ".join(map(str, sorted(seeds)))
+    return Verdict("inconclusive", threshold=label, n=n, how=f"not a finite number at seed {which}")
 
 
 def _judged(found: Interval, low: float, high: float, label: str, how: str) -> Verdict:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from drillcore.intervals import student_t
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -12,23 +14,31 @@ if TYPE_CHECKING:
 class Figure:
     """A picture of a study's results.
 
-    `curves`: the mean of a measure along the column `x`, one line for each value of the column `series`, with the range
-    over seeds. `heat`: layer × other of a measure at the last step of the first seed, one map for each value of
-    `series`. `bars`: the value at the last step for each value of `x` and `series`.
+    `curves`: a measure along the column `x`, one line for each value of the column `series`: mean over seeds with its
+    95 % interval, beside what chance gives. `bars`: the same as points, at the last step of each run. `heat`: layer ×
+    other of a measure at the last step of the first seed, one map for each value of `series`. `trajectories`: a path
+    through two coordinates, rows of the measure with `subset` "1" and "2", in the order of the column `x`, at the last
+    step of the first seed. `panels` names a column that gets a picture for each of its values.
     """
 
     name: str
     title: str
     measure: str
-    kind: Literal["curves", "heat", "bars"] = "curves"
+    kind: Literal["curves", "heat", "bars", "trajectories"] = "curves"
     x: str = "step"
     series: str = "variant"
     where: Mapping[str, object] = field(default_factory=dict)  # column → its value, or a tuple of values
     caption: str = ""
     log_x: bool = False
+    panels: str = ""
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that tell lines and panels apart, each once."""
+        return list(dict.fromkeys(name for name in (self.panels, self.series) if name))
 
     def select(self, frame: "pl.DataFrame") -> "pl.DataFrame":
-        """The rows that it shows; pairs of layers count where they are adjacent, but for heat maps."""
+        """The rows that it is about; pairs of layers count where they are adjacent, but for heat maps."""
         import polars as pl
 
         wanted: list[Any] = [pl.col("measure") == self.measure, pl.col("value").is_not_null()]
@@ -38,22 +48,57 @@ class Figure:
             wanted.append(pl.col("adjacent").fill_null(value=True))
         return frame.filter(*wanted)
 
+    def broken(self, frame: "pl.DataFrame") -> int:
+        """How many of its rows are not drawn, their value being infinite or no number: runs that diverged."""
+        return int((~self.select(frame)["value"].is_finite()).sum())
+
     def data(self, frame: "pl.DataFrame") -> "pl.DataFrame":
-        """The numbers that are drawn: mean over layers by seed, then mean, low and high over seeds."""
+        """The numbers that are drawn."""
         import polars as pl
 
-        rows = self.select(frame)
+        rows = self.select(frame).filter(pl.col("value").is_finite())
         if self.kind == "heat":
-            final = rows.filter(
-                pl.col("step").fill_null(0) == pl.col("step").fill_null(0).max().over(self.series),
-                pl.col("seed").fill_null(0) == pl.col("seed").fill_null(0).min().over(self.series),
+            return (
+                self._first_seed(rows).select(*self.keys, "layer", "other", "value").sort(*self.keys, "layer", "other")
             )
-            return final.select(self.series, "layer", "other", "value").sort(self.series, "layer", "other")
-        if self.kind == "bars" and "step" not in (self.x, self.series):
-            rows = rows.filter(pl.col("step").fill_null(0) == pl.col("step").fill_null(0).max().over("run"))
-        by_seed = rows.group_by(self.series, self.x, "seed").agg(pl.col("value", "null").mean())
-        found = by_seed.group_by(self.series, self.x).agg(
-            pl.col("value").mean(), low=pl.col("value").min(), high=pl.col("value").max(), null=pl.col("null").mean(),
-            seeds=pl.col("seed").n_unique(),
-        )  # fmt: skip
-        return found.sort(self.series, self.x)
+        if self.kind == "trajectories":
+            return self._paths(self._first_seed(rows))
+        if self.kind == "bars" and "step" not in (self.x, *self.keys):
+            rows = rows.filter(_step() == _step().max().over("run"))
+        return self._averaged(rows)
+
+    def _averaged(self, rows: "pl.DataFrame") -> "pl.DataFrame":
+        """Mean over layers by seed, then mean and interval over seeds; null and its deviation for the same mean."""
+        import polars as pl
+
+        keys = list(dict.fromkeys([*self.keys, self.x]))
+        chance = [pl.col("null").mean(), (pl.col("null_sd").pow(2).sum().sqrt() / pl.len()).alias("null_sd")]
+        known = pl.col("null_sd").is_not_null().all().alias("known")  # one pair without a deviation leaves none
+        by_seed = rows.group_by(list(dict.fromkeys([*keys, "seed"]))).agg(pl.col("value").mean(), *chance, known)
+        found = by_seed.group_by(*keys).agg(pl.col("value"), *chance, pl.col("known").all(), seeds=pl.len()).sort(keys)
+        over = [student_t(values) if len(values) > 1 else None for values in found["value"].to_list()]
+        return found.with_columns(
+            pl.col("value").list.mean(), pl.when("known").then("null_sd").alias("null_sd"),
+            low=pl.Series([i and i.low for i in over], dtype=pl.Float64),
+            high=pl.Series([i and i.high for i in over], dtype=pl.Float64),
+        ).select(*keys, "value", "low", "high", "null", "null_sd", "seeds")  # fmt: skip
+
+    def _first_seed(self, rows: "pl.DataFrame") -> "pl.DataFrame":
+        import polars as pl
+
+        seed = pl.col("seed").fill_null(0)
+        last = rows.filter(_step() == _step().max().over(self.keys))
+        return last.filter(seed == seed.min().over(self.keys))
+
+    def _paths(self, rows: "pl.DataFrame") -> "pl.DataFrame":
+        keys = list(dict.fromkeys([*self.keys, self.x]))
+        first, second = (rows.filter(rows["subset"] == place).select(*keys, "value") for place in ("1", "2"))
+        joined = first.join(second, on=keys)
+        return joined.rename({"value": "first", "value_right": "second"}).sort(keys)
+
+
+def _step() -> "pl.Expr":
+    """Rows without a step count as of step 0."""
+    import polars as pl
+
+    return pl.col("step").fill_null(0)

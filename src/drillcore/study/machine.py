@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from heapq import heapreplace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drillcore.engine import Job, Outcome
 from drillcore.runs import write_text
+from drillcore.study.errors import StudyError
 from drillcore.study.reference import load
-from drillcore.study.spec import Run, Study, StudyError, Task, task_of, tasks
-
-if TYPE_CHECKING:
-    import polars as pl
+from drillcore.study.spec import Run, Study, Task, task_of, tasks
 
 Engine = Callable[[Sequence[Job]], Iterator[Outcome]]
 _LIBRARIES = ("drillcore", "torch", "numpy", "scipy", "polars")
@@ -31,10 +30,14 @@ class Plan:
     done: tuple[Task, ...]
     missing: tuple[Task, ...]
 
-    @property
-    def seconds(self) -> float | None:
-        """Expected work of what is missing, in seconds of one worker; None where the study does not say."""
-        return None if self.study.cost is None else sum(self.study.cost(task) for task in self.missing)
+    def seconds(self, workers: int) -> float | None:
+        """When `workers` that take one task after the other should be through; None where the study does not say."""
+        if self.study.cost is None:
+            return None
+        ends = [0.0] * workers
+        for task in self.missing:
+            heapreplace(ends, ends[0] + self.study.cost(task))
+        return max(ends)
 
     @property
     def runs(self) -> int:
@@ -50,6 +53,8 @@ def plan(
     Raises:
         StudyError: unknown study, preset, axis or value.
     """
+    if threads < 1:
+        raise StudyError(f"a task needs one thread at least, not {threads}")
     study = load(reference)
     found = tasks(study, study.runs(preset, changed), out / "tasks", threads)
     done = tuple(task for task in found if task.folder.done)
@@ -75,11 +80,11 @@ def work(reference: str, axes: Sequence[Mapping[str, Any]], root: str, threads: 
     """Do one task, in the process of an engine; a task that is done is left alone."""
     study = load(reference)
     task = task_of(study, tuple(Run(study.name, dict(a)) for a in axes), Path(root), threads)
-    if task.folder.done:
-        return
     task.folder.begin()
     share = task.folder.path / "progress"
     with _alone(task.folder.path):
+        if task.folder.done:  # asked under the lock: who held it before may have finished just now
+            return
         study.cell(Task(task.runs, task.folder, threads, partial(_tell, share)))
         task.folder.finish(_provenance(study, threads))
     share.unlink(missing_ok=True)
@@ -104,33 +109,6 @@ def progress(task: Task) -> float:
         return float((task.folder.path / "progress").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return 0.0
-
-
-def results(study: Study, out: Path) -> "pl.DataFrame":
-    """Rows of all tasks that are done, with a column for every axis.
-
-    Raises:
-        StudyError: nothing is done yet, or an axis has the name of a column.
-    """
-    import json
-
-    import polars as pl
-
-    folders = [path for path in sorted((out / "tasks").glob("*")) if (path / "DONE").exists()]
-    if not folders:
-        raise StudyError(f"{out} holds no finished task of {study.name}; first: drillcore study run {study.name}")
-    frames, points = [], []
-    for path in folders:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-        if config["study"] != study.name:
-            continue
-        frames += [pl.read_parquet(part) for part in sorted((path / "rows").glob("part-*.parquet"))]
-        points += [{"run": Run(study.name, axes).id, **axes} for axes in config["runs"]]
-    rows, axes = pl.concat(frames), pl.DataFrame(points, infer_schema_length=None).unique("run")
-    clash = (set(rows.columns) & set(axes.columns)) - {"run", "seed"}
-    if clash:
-        raise StudyError(f"axis {sorted(clash)[0]!r} has the name of a column of the table; give it another")
-    return rows.drop("seed").join(axes, on="run") if "seed" in axes.columns else rows.join(axes, on="run")
 
 
 def _tell(path: Path, share: float) -> None:

@@ -6,9 +6,11 @@ import sys
 from difflib import get_close_matches
 from pathlib import Path
 
-from drillcore.study.spec import Study, StudyError
+from drillcore.study.errors import StudyError
+from drillcore.study.spec import Study
 
 BUILT_IN = {"continuity-mlp": "drillcore.studies.continuity_mlp"}  # name → module with an attribute `study`
+TITLES = {"continuity-mlp": "Why geometric continuity emerges: residual MLPs on MNIST"}  # listed without loading torch
 
 
 def load(reference: str) -> Study:

@@ -5,17 +5,14 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal
 
-from drillcore.errors import UserError
 from drillcore.runs import RunFolder, hash_of
 from drillcore.study.claims import Claim
+from drillcore.study.errors import StudyError
 from drillcore.study.figure import Figure
+from drillcore.study.sound import check
 from drillcore.table import Row, Table
 
 Value = str | int | float | bool
-
-
-class StudyError(UserError):
-    """A study cannot do what was asked; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +27,10 @@ class Axis:
     values: tuple[Value, ...]
     role: Literal["scientific", "nuisance", "fixed"] = "scientific"
     about: str = ""
+
+    def own(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        """The values as the axis writes them: 1 where it has 1.0, since the hash of a run tells them apart."""
+        return tuple(next((own for own in self.values if own == value), value) for value in values)
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,16 @@ class Task:
         return only
 
     def rows(self, rows: Iterable[Row], part: int = 0) -> None:
-        """Write rows as a part of the task's folder."""
-        Table.of(rows).save(self.folder.part(part))
+        """Write rows as a part of the task's folder.
+
+        Raises:
+            StudyError: a row is of no run of this task, and would be lost.
+        """
+        table = Table.of(rows)
+        strange = {row.run for row in table} - {run.id for run in self.runs}
+        if strange:
+            raise StudyError(f"rows of the run {strange.pop()!r}, which is not of this task; give Row(run=run.id, …)")
+        table.save(self.folder.part(part))
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,10 @@ class Study:
         cell: does one task: trains or measures, and writes rows whose `run` is the id of their run. It may be killed
             and called again for the same folder.
         stack: axes along which runs are done together in one task.
-        cost: expected seconds of a task, printed before the start.
+        cost: expected seconds of a task in a process of its own, printed before the start.
+
+    Raises:
+        StudyError: a name is there twice, is taken by the table, or is that of no axis.
     """
 
     name: str
@@ -100,6 +112,9 @@ class Study:
     about: str = ""
     cost: Callable[[Task], float] | None = None
 
+    def __post_init__(self) -> None:
+        check(self)
+
     def runs(self, preset: str, changed: Mapping[str, tuple[str, ...]] | None = None) -> list[Run]:
         """The runs of a preset, each once; `changed` replaces the values of axes in every grid (`--set`).
 
@@ -111,9 +126,7 @@ class Study:
         replaced = {name: self._parsed(name, values) for name, values in (changed or {}).items()}
         found: dict[str, Run] = {}
         for grid in self.presets[preset].grids:
-            for name in grid:
-                self.axis(name)
-            values = [replaced.get(a.name) or grid.get(a.name) or a.values[:1] for a in self.axes]
+            values = [a.own(replaced.get(a.name) or grid.get(a.name) or a.values[:1]) for a in self.axes]
             for point in product(*values):
                 run = Run(self.name, dict(zip((a.name for a in self.axes), point, strict=True)))
                 found[run.id] = run

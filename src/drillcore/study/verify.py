@@ -1,14 +1,16 @@
 """Verdicts: decided from the results, kept as a small file beside the data of the figures."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drillcore.runs import atomic_path, write_text
 from drillcore.study.claims import Verdict
-from drillcore.study.spec import Study, StudyError
+from drillcore.study.errors import StudyError
+from drillcore.study.spec import Study
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,17 +27,25 @@ class Decided:
 
 
 def verify(study: Study, results: "pl.DataFrame") -> tuple[Decided, ...]:
-    """Decide every claim of a study."""
-    return tuple(Decided(c.name, c.text, c.published, c.decide(results)) for c in study.claims)
+    """Decide every claim of a study; a verdict whose numbers are not finite is inconclusive."""
+    return tuple(Decided(c.name, c.text, c.published, _finite(c.decide(results))) for c in study.claims)
 
 
-def save_verdicts(folder: Path, study: Study, results: "pl.DataFrame", decided: Sequence[Decided]) -> list[Path]:
-    """Write `verdicts.json` and the figures' numbers, `figures.parquet`, atomically."""
+def _finite(verdict: Verdict) -> Verdict:
+    if all(isfinite(x) for x in (verdict.value, verdict.low, verdict.high) if x is not None):
+        return verdict
+    return Verdict("inconclusive", threshold=verdict.threshold, n=verdict.n, how="not a finite number")
+
+
+def save_verdicts(
+    folder: Path, study: Study, results: "pl.DataFrame", decided: Sequence[Decided], made: Mapping[str, Any]
+) -> list[Path]:
+    """Write `verdicts.json`, with the provenance `made`, and the figures' numbers, `figures.parquet`, atomically."""
     import polars as pl
 
     shape = {"runs": results["run"].n_unique(), "rows": len(results)}
-    text = json.dumps({"study": study.name, "title": study.title, **shape, "verdicts": [asdict(d) for d in decided]},
-                      indent=1, ensure_ascii=False)  # fmt: skip
+    facts = {"study": study.name, "title": study.title, **shape, "provenance": dict(made)}
+    text = json.dumps(facts | {"verdicts": [asdict(d) for d in decided]}, indent=1, ensure_ascii=False, allow_nan=False)
     written = [folder / "verdicts.json"]
     write_text(written[0], text + "\n")
     if study.figures:
