@@ -155,7 +155,10 @@ def main() -> None:
         print(f"{label:<44}{best[name][0] * 1e3:>11.2f}{best[name][1] * 1e3:>11.2f}")
     ratios = [a / b for a, b in zip(best["loop"], best["stacked"], strict=True)]
     print(f"{'times faster (goal 1.5 and 3)':<44}{ratios[0]:>11.2f}{ratios[1]:>11.2f}")
-    print("where the time goes: " + ", ".join(f"{name} {s / sum(breakdown.values()):.1%}" for name, s in breakdown.items()))
+    print(
+        "where the time goes: "
+        + ", ".join(f"{name} {s / sum(breakdown.values()):.1%}" for name, s in breakdown.items())
+    )
 
 
 if __name__ == "__main__":

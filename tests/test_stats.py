@@ -5,7 +5,7 @@ from math import pi, sqrt
 import pytest
 import torch
 
-from drillcore.stats import abs_cos, abs_cos_p_value, abs_cos_quantile, subspace_overlap
+from drillcore.stats import abs_cos, abs_cos_p_value, abs_cos_quantile, gram_cosine, line_angle, subspace_overlap
 
 
 def draws(d: int, n: int = 20000) -> torch.Tensor:
@@ -21,6 +21,37 @@ def test_abs_cos_by_simulation(d: int) -> None:
     for q in (0.5, 0.95):
         assert float((sample <= abs_cos_quantile(d, q)).double().mean()) == pytest.approx(q, abs=0.015)
     assert abs_cos_p_value(d, abs_cos_quantile(d, 0.9)) == pytest.approx(0.1, abs=1e-9)
+
+
+@pytest.mark.parametrize("d", [2, 3, 12])
+def test_gram_cosine_by_simulation(d: int) -> None:
+    g = torch.Generator().manual_seed(d)
+
+    def traceless() -> torch.Tensor:
+        W = torch.randn(8000, d, d + 3, generator=g, dtype=torch.float64)
+        G = W @ W.mT
+        return G - torch.eye(d, dtype=G.dtype) * G.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
+
+    A, B = traceless(), traceless()
+    sample = (A * B).sum((1, 2)) / (A.norm(dim=(1, 2)) * B.norm(dim=(1, 2)))
+    null = gram_cosine(d)
+    assert float(sample.mean()) == pytest.approx(0, abs=4 * null.sd / sqrt(8000))
+    assert float(sample.std()) == pytest.approx(null.sd, rel=0.04)
+    with pytest.raises(ValueError, match="at least 2"):
+        gram_cosine(1)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 7, 256, 257])
+def test_line_angle_by_simulation(d: int) -> None:
+    sample, null = draws(d).arccos(), line_angle(d)
+    assert float(sample.mean()) == pytest.approx(null.mean, abs=4 * null.sd / sqrt(len(sample)))
+    assert float(sample.std()) == pytest.approx(null.sd, rel=0.03)
+
+
+def test_line_angle_in_few_dimensions() -> None:
+    assert line_angle(1) == (0.0, 0.0)
+    assert line_angle(2) == pytest.approx((pi / 4, pi / 2 / sqrt(12)))  # uniform
+    assert line_angle(3) == pytest.approx((1.0, sqrt(pi - 3)))  # density sin
 
 
 def test_closed_forms() -> None:

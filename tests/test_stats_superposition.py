@@ -20,6 +20,18 @@ def test_squared_cosines_have_the_moments_of_the_beta_law(d: int) -> None:
     assert null.sd == pytest.approx(stats.subspace_overlap(d, 1).sd)
 
 
+@pytest.mark.parametrize(("d", "n"), [(2, 3), (8, 3), (3, 5), (16, 10)])
+def test_centred_squared_cosines_by_simulation(d: int, n: int) -> None:
+    x = np.random.default_rng(d).standard_normal((4000, n, d))
+    x -= x.mean(1, keepdims=True)
+    x /= np.linalg.norm(x, axis=2, keepdims=True)
+    means = (np.square(x @ x.swapaxes(1, 2)).sum((1, 2)) - n) / (n * (n - 1))
+    assert stats.centred_squared_cos(d, n) == pytest.approx(means.mean(), abs=4 * means.std() / np.sqrt(4000))
+    assert stats.centred_squared_cos(d, 2) == 1.0
+    with pytest.raises(ValueError, match="two vectors"):
+        stats.centred_squared_cos(d, 1)
+
+
 def test_the_largest_cosine_of_independent_pairs() -> None:
     random = np.random.default_rng(0)
     d, pairs = 20, 2000

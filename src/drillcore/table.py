@@ -31,7 +31,7 @@ class Row:
     layer: int | None = None
     site: int | None = None
     other: int | None = None  # the second layer of a pair
-    adjacent: bool | None = None  # the pair is a layer and the next one that has the kind
+    adjacent: bool | None = None  # the pair is a layer and the next one of the kind that was read
     kind: str | None = None
     expert: int | None = None
     subset: str | None = None

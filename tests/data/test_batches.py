@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from drillcore.data.batches import Batches
+from drillcore.seeds import seed_of
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (50, 6, 7), dtype=np.uint8)
@@ -46,6 +47,39 @@ def test_a_replica_sees_what_it_would_alone() -> None:
             assert torch.equal(x[r], alone[0])
             assert torch.equal(y[r], labels[0])
         assert not torch.equal(x[0], x[1])
+
+
+def slowly(seed: int, step: int, batch: int, shift: int) -> tuple[list[list[float]], list[int]]:
+    """A batch pixel by pixel, from the named streams: what is published must not change with a faster gather."""
+    epoch, place = step // (50 // batch), step % (50 // batch)
+    order = np.random.default_rng(seed_of("mnist order", seed, epoch)).permutation(50)[place * batch :][:batch]
+    down, right = np.random.default_rng(seed_of("mnist shift", seed, step)).integers(0, 2 * shift + 1, (2, batch))
+    mean, deviation = float(IMAGES.mean()), float(IMAGES.std())
+    rows = []
+    for k, image in enumerate(order):
+        row = []
+        for i in range(6):
+            for j in range(7):
+                a, b = i + int(down[k]) - shift, j + int(right[k]) - shift
+                pixel = float(IMAGES[image, a, b]) if 0 <= a < 6 and 0 <= b < 7 else 0.0
+                row.append((pixel - mean) / deviation)
+        rows.append(row)
+    return rows, [int(LABELS[image]) for image in order]
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2])
+@pytest.mark.parametrize("step", [0, 3, 4, 11])
+def test_a_batch_is_what_a_plain_loop_over_pixels_gives(shift: int, step: int) -> None:
+    x, y = Batches(IMAGES, LABELS, 12, (7,), shift).at(step)
+    rows, labels = slowly(7, step, 12, shift)
+    assert torch.allclose(x[0], torch.tensor(rows), atol=1e-6)
+    assert y[0].tolist() == labels
+
+
+@pytest.mark.parametrize(("batch", "shift"), [(51, 0), (0, 0), (10, -1)])
+def test_a_batch_that_the_images_cannot_fill_is_refused(batch: int, shift: int) -> None:
+    with pytest.raises(ValueError, match=f"1 to 50 images .* not {batch} images by {shift}"):
+        Batches(IMAGES, LABELS, batch, (0,), shift)
 
 
 def test_images_move_by_up_to_so_many_pixels_with_background_coming_in() -> None:

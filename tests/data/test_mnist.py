@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from drillcore.data import mnist as module
 from drillcore.data.idx import DataError, read_idx
@@ -33,12 +34,19 @@ def test_an_idx_file_is_read(tmp_path: Path, packed: Callable[[bytes], bytes]) -
         (b"PK\x03\x04", "not an IDX file"), (b"", "not an IDX file"), (idx(IMAGES, kind=13), "IDX type 13"),
         (idx(IMAGES)[:10], "ends inside its header"), (idx(IMAGES)[:-1], "should hold 3 × 4 × 5 bytes and holds 59"),
         (gzip.compress(idx(IMAGES))[:-9], "cut off or broken"),
+        (gzip.compress(idx(IMAGES))[:10] + b"\x07" + gzip.compress(idx(IMAGES))[11:], "invalid block type"),
     ],
+    ids=["zip", "empty", "floats", "header", "short", "cut off", "corrupt"],
 )  # fmt: skip
 def test_a_broken_file_is_said(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(DataError, match=words):
         read_idx(tmp_path / "x")
+
+
+def test_the_array_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(idx(IMAGES))
+    torch.from_numpy(read_idx(tmp_path / "x"))  # warns of an array that cannot, and warnings are errors here
 
 
 def found() -> bool:

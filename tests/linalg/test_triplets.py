@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drillcore.linalg import NonFiniteError, Product, leading_triplets
+from drillcore.linalg.operator import DenseOperator
 from drillcore.stats import abs_cos, subspace_overlap
 
 # (out, in): tall, wide, square, short side below and above the switch to the Gram matrix.
@@ -79,6 +80,31 @@ def test_null_test_would_see_an_unconverged_start() -> None:
         bases.append(torch.linalg.qr(W.T @ (W @ start))[0])
     null = subspace_overlap(1024, 8)
     assert float((bases[0].T @ bases[1]).square().sum() / 8) > null.mean + 20 * null.sd
+
+
+def test_the_bound_of_a_subspace_may_exceed_one() -> None:
+    """Only the last gap is small: the subspace is off by more than one right angle could be."""
+    s = torch.cat([torch.full((2,), 1.0), torch.full((58,), 0.999)]).double()
+    W, U, _ = planted(80, 60, s)
+    found = leading_triplets(W.bfloat16(), 2, key="flat")
+    sines = torch.linalg.svdvals(found.u.double() - U[:, :2] @ (U[:, :2].T @ found.u.double()))
+    assert float(sines.norm()) > 1  # the bound of 1 was not a bound
+    assert float(sines.norm()) <= found.subspace_bound <= 2**0.5 + 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(2048, 2050), (3, 5)])
+def test_the_frobenius_norm_is_not_below_the_largest_singular_value(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    for W in (torch.full(shape, 0.0371), torch.full(shape, 0.1), gaussian(*shape, 1)):
+        held = DenseOperator(W.to(dtype).float())
+        exact = float(held.W.double().norm())
+        assert held.frobenius == pytest.approx(exact, rel=3e-7)
+
+
+def test_a_float64_matrix_is_held_in_float32_and_has_its_rounding() -> None:
+    W = torch.diag(torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64))
+    bounds = [float(leading_triplets(M, 1, key="held").bound[0]) for M in (W, W.float())]
+    assert bounds[0] == bounds[1] >= 2.0**-24 * W.norm() / 3 * 2 * 3**0.5
 
 
 @pytest.mark.parametrize("side", [700, 1000])

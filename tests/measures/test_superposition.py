@@ -155,7 +155,7 @@ def test_gaussian_rows_agree_with_every_null() -> None:
     table = measured(random_rows(3000, 48, mean=0.0))
     for subset in ("raw", "centred"):
         row = one(table, "mean_sq_overlap", subset)
-        assert row.null == pytest.approx(1 / 48)
+        assert row.null == pytest.approx(1 / 48, rel=1e-5)
         assert abs((row.value or 0) - 1 / 48) < 4 * (row.null_sd or 0)
         assert one(table, "variance_ratio", subset).value == pytest.approx(1, abs=0.02)
         for measure, tolerance in (("max_overlap", 0.08), ("tight_frame_defect", 0.05)):
@@ -164,6 +164,17 @@ def test_gaussian_rows_agree_with_every_null() -> None:
     gaussian = torch.randn(3000, 48, generator=torch.Generator().manual_seed(2))
     row = one(measured(gaussian), "participation_ratio", "raw")
     assert row.value == pytest.approx(row.null, rel=0.005)
+
+
+def test_few_centred_vectors_overlap_as_a_simplex_does() -> None:
+    random = torch.Generator().manual_seed(0)
+    found = [measured(torch.randn(5, 8, generator=random), READER) for _ in range(300)]
+    for measure, scale in (("mean_sq_overlap", 1.0), ("mean_sq_overlap_x_m", 8.0)):
+        values = np.array([one(table, measure, "centred").value for table in found])
+        null = one(found[0], measure, "centred").null
+        assert null == pytest.approx(values.mean(), abs=4 * values.std() / np.sqrt(300)), measure
+        assert null > scale * (1 / 8 + 0.03)  # chance for vectors that are not centred is 1/8
+    assert one(measured(random_rows(2, 8), READER), "mean_sq_overlap", "centred").null == 1.0
 
 
 def test_zero_and_padded_rows_are_masked_and_counted() -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import combinations
 from pathlib import Path
@@ -15,10 +16,12 @@ import pytest
 from surveys import NASTY, entry, expert_rows, kind_rows, made_survey, packing_rows, rich_survey
 
 import drillcore
-from drillcore.measures.verdict import KindSummary
+from drillcore.measures.verdict import KindSummary, SideSummary
 from drillcore.pages import rows as page_rows
+from drillcore.pages.continuity_figures import continuity_figures
+from drillcore.pages.figures import band
 from drillcore.pages.heat_maps import UNIT, heat_maps
-from drillcore.pages.page import render
+from drillcore.pages.page import environment, render
 from drillcore.pages.rows import RowIndex
 from drillcore.pages.tables import status_groups
 from drillcore.pages.words import findings, warnings
@@ -134,6 +137,24 @@ def test_the_heat_maps_hold_the_numbers_of_the_table(page: Page, survey: Survey)
                 assert triangle["why"][str(place)] == f"{row.status}: {row.reason}"
             else:
                 assert whole / UNIT == pytest.approx(row.value, abs=5.1e-5)
+
+
+def test_the_small_null_of_gram_cosines_is_drawn_on_both_sides_of_zero() -> None:
+    rows = [Row(kind="q", layer=i, other=i + 1, adjacent=True, measure="continuity.gram_v", value=1e-4, null=0.0,
+                null_sd=3.45e-4) for i in range(3)]  # fmt: skip
+    far = band(rows)[0]
+    assert min(far["y"]) == pytest.approx(-4 * 3.45e-4)
+    assert max(far["y"]) == pytest.approx(4 * 3.45e-4)
+    assert heat_maps(RowIndex(rows))["continuity.gram_v/q"]["sd"] == [3.45e-4, None, None, 3.45e-4, None, 3.45e-4]
+    low = continuity_figures(RowIndex(rows), {})["continuity/gram/q"]["layout"]["yaxis"]["range"][0]
+    assert low <= -4 * 3.45e-4
+
+
+def test_the_tick_stands_where_the_verdict_changes() -> None:
+    bar: Any = environment().get_template("macros.html.j2").module.bar  # type: ignore[attr-defined]
+    one = SideSummary(0.5, 0.1, 0.001, 3, "shared", None, None)
+    assert "left: 20.0%" in bar(one, "input")  # twice the null, above null + 4 sd
+    assert "left: 30.0%" in bar(replace(one, null_sd=0.05), "input")
 
 
 def test_eighty_layers_of_seven_kinds_stay_small() -> None:

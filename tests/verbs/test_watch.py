@@ -1,5 +1,6 @@
 """Probes on a real training run against plain formulas."""
 
+from math import asin, degrees
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor
 from drillcore.models.activations import Activation
 from drillcore.models.residual_mlp import ResidualMLP, Shape, Start, losses
 from drillcore.runs import RunFolder
+from drillcore.stats import line_angle
 from drillcore.table import Table
 from drillcore.training import Optim, Training, train
 from drillcore.verbs.watch import HeldOutProbe, LayersProbe, Replica, steps_of
@@ -88,6 +90,18 @@ def test_rotation_is_measured_from_the_reference_on(seen: tuple[ResidualMLP, Tab
     assert not table.where(step=0, measure="coherence.rotation")
     assert max(row.value for row in table.where(step=3, measure="coherence.rotation")) < 0.1  # type: ignore[type-var]
     assert min(row.value for row in table.where(step=6, measure="coherence.rotation")) > 0.1  # type: ignore[type-var]
+
+
+def test_rotation_has_the_doubt_of_both_vectors(seen: tuple[ResidualMLP, Table]) -> None:
+    _, table = seen
+    for layer in range(3):
+        sines = [table.where(run="first", step=s, layer=layer, measure="spectrum.angle_bound").rows[0].value
+                 for s in (3, 6)]  # fmt: skip
+        (row,) = table.where(run="first", step=6, layer=layer, measure="coherence.rotation")
+        assert row.bound == pytest.approx(min(90.0, sum(degrees(asin(s or 0.0)) for s in sines)))
+        assert row.null == pytest.approx(degrees(line_angle(16).mean))
+        (aligned,) = table.where(run="first", step=6, layer=layer, measure="coherence.weight_to_gradient")
+        assert aligned.bound is not None
 
 
 def test_held_out_loss_and_accuracy(seen: tuple[ResidualMLP, Table]) -> None:

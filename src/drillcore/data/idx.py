@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def unpacked(path: Path) -> bytes:
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is cut off or broken ({error}); fetch it again") from error
 
 
@@ -56,4 +57,4 @@ def parse_idx(content: bytes, name: str) -> Bytes:
         raise DataError(
             f"{name} should hold {' × '.join(map(str, shape))} bytes and holds {values.size}; fetch it again"
         )
-    return values.reshape(shape)
+    return values.reshape(shape).copy()  # its own memory: torch warns of arrays that cannot be written

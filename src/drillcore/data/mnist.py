@@ -17,6 +17,7 @@ from drillcore.runs import atomic_path
 
 Part = Literal["train", "test"]
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+_WAIT = 60.0  # seconds that a mirror may be silent
 SUBSET = {"train": 500, "test": 100}  # images of each digit: the first ones of the file
 _FILES = {  # part → (images, labels), each with the SHA-256 of the unpacked file
     "train": (
@@ -68,7 +69,7 @@ def fetch_mnist(folder: Path | None = None, mirror: str = MIRROR) -> list[Path]:
         path = place / f"{name}.gz"
         if _existing(place, name) is None:
             with atomic_path(path) as temporary:
-                with urllib.request.urlopen(mirror + path.name) as answer:  # noqa: S310 (a fixed or user-given mirror)
+                with urllib.request.urlopen(mirror + path.name, timeout=_WAIT) as answer:  # noqa: S310 (a known mirror)
                     temporary.write_bytes(answer.read())
                 _check(unpacked(temporary), digest, path)
             written.append(path)

@@ -97,7 +97,7 @@ def thread_settings(threads: int) -> dict[str, str]:
     """
     counts = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     pools = {"OPENBLAS_THREAD_TIMEOUT": "4", "GOMP_SPINCOUNT": "0"}
-    memory = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
+    memory = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 29)}  # the largest is 2²⁵
     return counts | pools | memory
 
 

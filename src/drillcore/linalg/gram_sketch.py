@@ -1,8 +1,9 @@
 """The squared Frobenius norm of a sum of outer products, where the sum itself would cost too much.
 
-Hutch++ (Meyer, Musco, Musco and Woodruff, SOSA 2021, arXiv 2010.09649) for ‖C‖²_F = tr C²: the leading space of C is
-found from one random product and taken exactly; random signs estimate only what is left, where no direction
-dominates. The rows are streamed twice. The standard error does not count the rounding of float32 products, some 1e-6.
+In the manner of Hutch++ (Meyer, Musco, Musco and Woodruff, SOSA 2021, arXiv 2010.09649), on C itself, for ‖C‖²_F: the
+leading space of C is found from one random product and taken exactly; random signs estimate only what is left, where
+no direction dominates. The rows are streamed twice. The standard error does not count the rounding of float32
+products, some 1e-6.
 """
 
 from math import sqrt

@@ -10,7 +10,14 @@ from torch import Tensor
 from drillcore.linalg.dense import full_spectrum
 from drillcore.linalg.factored import Matrix, Product
 from drillcore.linalg.lanczos import hidden_value, lanczos
-from drillcore.linalg.operator import DenseOperator, Operator, ProductOperator, Scratch, as_operator
+from drillcore.linalg.operator import (
+    DenseOperator,
+    Operator,
+    ProductOperator,
+    Scratch,
+    StackedOperator,
+    as_operator,
+)
 from drillcore.seeds import generator
 
 Status = Literal["ok", "not-converged", "repeated", "zero"]
@@ -24,9 +31,10 @@ class Triplets:
 
     `bound` is an a-posteriori bound on the sine of the angle between a vector and the true one (Wedin, BIT 12,
     1972): (residual + ε_store) / gap, where residual² = ‖W v − s u‖² + ‖Wᵀ u − s v‖², gap is the distance to the
-    nearer neighbour and ε_store = unit roundoff of the stored dtype × rms(W) × (√out + √in), the spectral norm
-    that rounding the weights adds when its errors are independent. The gap is that of the computed (Ritz) values,
-    less the residual of the neighbour: the bound is relative to it. A vector with bound ≤ 0.1 is `identifiable`.
+    nearer neighbour and ε_store = relative rounding of the stored numbers (that of float32 at least, in which W is
+    held) × rms(W) × (√out + √in), the spectral norm that rounding the weights adds when its errors are independent
+    and of one size; second-order terms in ε/gap are left out. The gap is that of the computed (Ritz) values, less the
+    residual of the neighbour: the bound is relative to it. A vector with bound ≤ 0.1 is `identifiable`.
     """
 
     u: Tensor  # out × k
@@ -41,16 +49,15 @@ class Triplets:
     iterations: int
     status: Status
     method: Literal["lanczos", "gram"]
+    _subspace_bound: float
     spectrum: Tensor | None = None  # all singular values, where they were computed
     full_u: Tensor | None = None  # out × r, with `spectrum`
     full_v: Tensor | None = None  # in × r, with `spectrum`
 
     @property
     def subspace_bound(self) -> float:
-        """Bound on ‖sin Θ‖_F of the whole leading subspace: (‖residual‖ + √k·ε) / (s[k−1] − s[k])."""
-        return float(self._subspace_bound)
-
-    _subspace_bound: float = 1.0
+        """Bound on ‖sin Θ‖_F of the whole leading subspace: (‖residual‖ + √k·ε) / (s[k−1] − s[k]), at most √k."""
+        return self._subspace_bound
 
     @property
     def T(self) -> "Triplets":
@@ -61,7 +68,7 @@ class Triplets:
 def leading_triplets(
     W: Matrix | Sequence[Tensor], k: int, tol: float = 1e-5, *, key: str, full: bool = False,
     scratch: Scratch | None = None, gain: Tensor | None = None, max_steps: int = 1000,
-    stored: torch.dtype | None = None,
+    rounding: float | None = None,
 ) -> Triplets:  # fmt: skip
     """Compute the k leading singular triplets of W.
 
@@ -70,11 +77,11 @@ def leading_triplets(
         k: number of triplets; fewer are returned where min(out, in) is smaller.
         tol: largest residual, relative to σ₁.
         key: names the random start. Two matrices must not share a key: a shared start invents alignment.
-        full: compute the whole spectrum (float64 Gram matrix of the short side).
+        full: compute the whole spectrum (float64 Gram matrix of the short side), unless W is too large to be held.
         scratch: a buffer to reuse for the float32 copy.
         gain: in-vector multiplied into the columns first.
         max_steps: Lanczos steps before the status becomes "not-converged".
-        stored: the dtype in which W was stored, for ε_store; W's own by default.
+        rounding: relative error of the stored numbers, for ε_store; that of W's dtype by default. Infinite: unknown.
 
     Raises:
         NonFiniteError: W holds NaN or infinity.
@@ -83,23 +90,22 @@ def leading_triplets(
     if k < 1 or not tol > 0:
         raise ValueError(f"k must be at least 1 and tol above 0, got k={k}, tol={tol}")
     operator, turned = as_operator(W, scratch=scratch, gain=gain)
-    found = operator_triplets(
-        operator, k, tol, key=key, full=full, max_steps=max_steps, stored=stored or stored_dtype(W)
-    )
+    known = roundoff(stored_dtype(W)) if rounding is None else rounding
+    found = operator_triplets(operator, k, tol, key=key, full=full, max_steps=max_steps, rounding=known)
     return found.T if turned else found
 
 
 def operator_triplets(
-    operator: Operator, k: int, tol: float = 1e-5, *, key: str, stored: torch.dtype, full: bool = False,
+    operator: Operator, k: int, tol: float = 1e-5, *, key: str, rounding: float, full: bool = False,
     max_steps: int = 1000,
 ) -> Triplets:  # fmt: skip
     """The same for a matrix that `as_operator` already holds, which others may use as well."""
     k = min(k, *operator.shape)
-    noise = _store_noise(operator, stored)
     if operator.frobenius == 0.0:
         return _zero(operator, k)
+    noise = _store_noise(operator, rounding)
     small = min(operator.shape) <= max(_DENSE_SIDE, 2 * (k + 2)) or isinstance(operator, ProductOperator)
-    if full or small:
+    if (full or small) and not isinstance(operator, StackedOperator):  # that one is never held as a whole
         return _by_gram(operator, k, noise, keep=full)
     return _by_lanczos(operator, k, tol, noise, key, max_steps) or _by_gram(operator, k, noise, keep=False)
 
@@ -128,7 +134,7 @@ def _by_lanczos(operator: Operator, k: int, tol: float, noise: float, key: str, 
     if isinstance(operator, DenseOperator):
         return None
     unknown = torch.ones_like(found.bound)
-    return replace(found, bound=unknown, identifiable=unknown < 0, status="repeated", _subspace_bound=1.0)
+    return replace(found, bound=unknown, identifiable=unknown < 0, status="repeated", _subspace_bound=k**0.5)
 
 
 def _starts(operator: Operator, key: str, purpose: str) -> Callable[[], Tensor]:
@@ -155,7 +161,8 @@ def _certified(
     above = torch.cat([s.new_full((1,), float("inf")), (s[:-1] - s[1:] - residual[:-1]).clamp_min(0)])
     s, residual, below, above = (x[:k].cpu() for x in (s, residual, below, above))
     bound = _sine(residual + noise, torch.minimum(above, below))
-    subspace = _sine(residual.norm()[None] + k**0.5 * noise, below[-1:])
+    columns = len(s)
+    subspace = _sine(residual.norm()[None] + columns**0.5 * noise, below[-1:], limit=columns**0.5)
     return Triplets(
         u=U[:, :k], s=s, v=V[:, :k], residual=residual, gap_above=above, gap_below=below, bound=bound,
         identifiable=bound <= _IDENTIFIABLE, frobenius=operator.frobenius, iterations=steps,
@@ -163,8 +170,8 @@ def _certified(
     )  # fmt: skip
 
 
-def _sine(error: Tensor, gap: Tensor) -> Tensor:
-    return torch.where(gap > 0, (error / gap.clamp_min(torch.finfo(gap.dtype).tiny)).clamp_max(1.0), 1.0)
+def _sine(error: Tensor, gap: Tensor, limit: float = 1.0) -> Tensor:
+    return torch.where(gap > 0, (error / gap.clamp_min(torch.finfo(gap.dtype).tiny)).clamp_max(limit), limit)
 
 
 def _zero(operator: Operator, k: int) -> Triplets:
@@ -173,7 +180,7 @@ def _zero(operator: Operator, k: int) -> Triplets:
     return Triplets(
         u=torch.zeros(out, k, device=operator.device), s=nothing, v=torch.zeros(into, k, device=operator.device),
         residual=nothing, gap_above=nothing, gap_below=nothing, bound=ones, identifiable=ones < 0,
-        frobenius=0.0, iterations=0, status="zero", method="gram",
+        frobenius=0.0, iterations=0, status="zero", method="gram", _subspace_bound=k**0.5,
     )  # fmt: skip
 
 
@@ -184,7 +191,12 @@ def stored_dtype(W: Matrix | Sequence[Tensor]) -> torch.dtype:
     return W.dtype if isinstance(W, Tensor) else W[0].dtype
 
 
-def _store_noise(operator: Operator, dtype: torch.dtype) -> float:
+def roundoff(dtype: torch.dtype) -> float:
+    """Relative rounding error of a floating dtype."""
+    return float(torch.finfo(dtype).eps) / 2
+
+
+def _store_noise(operator: Operator, rounding: float) -> float:
     out, into = operator.shape
     rms = operator.frobenius / (out * into) ** 0.5
-    return float(torch.finfo(dtype).eps / 2 * rms * (out**0.5 + into**0.5))
+    return float(max(rounding, roundoff(torch.float32)) * rms * (out**0.5 + into**0.5))

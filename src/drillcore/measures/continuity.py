@@ -1,7 +1,7 @@
 """Continuity: what the matrices of one kind share from layer to layer (arXiv 2605.04971, metrics 1 to 3).
 
 Each measure is a plain function from a `KindReading` to rows. For a pair, `layer` is the lower and `other` the
-upper one. Signs are nothing: every cosine is absolute.
+upper one; adjacent means next among the layers that were read. Signs are nothing: every cosine of vectors is absolute.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from drillcore.linalg import Triplets, abs_cosines, subspace_overlaps
 from drillcore.measures import probes
 from drillcore.measures.reading import KindReading, LayerReading
 from drillcore.seeds import seed_of
-from drillcore.stats import Null, abs_cos, subspace_overlap
+from drillcore.stats import Null, abs_cos, gram_cosine, subspace_overlap
 from drillcore.table import OK, Row
 
 Side = Literal["u", "v"]
@@ -25,14 +25,21 @@ Side = Literal["u", "v"]
 
 def vector_cosines(reading: KindReading, measure: str, side: Side) -> Iterator[Row]:
     """|cos| of the leading singular vectors of every pair of layers (metric 1 and 2)."""
-    yield from _all_pairs(reading, measure, side, _leading, abs_cos, _cosine_bound, abs_cosines)
+
+    def null(lower: LayerReading) -> Null:
+        return abs_cos(_dimension(lower, side))
+
+    yield from _all_pairs(reading, measure, side, _leading, null, cosine_bound, abs_cosines)
 
 
 def subspace_overlap_rows(reading: KindReading, measure: str, side: Side) -> Iterator[Row]:
-    """‖V_kᵀV'_k‖²_F/k of the k leading directions of every pair (derived; k is the rank of the survey)."""
+    """‖V_kᵀV'_k‖²_F/k of the k leading directions of every pair (derived; k: the rank of the survey or all there are).
 
-    def null(d: int) -> Null:
-        return subspace_overlap(d, min(reading.options.rank, d))
+    Layers that have different numbers of directions are not compared.
+    """
+
+    def null(lower: LayerReading) -> Null:
+        return subspace_overlap(_dimension(lower, side), len(lower.triplets.s))
 
     def overlaps(stacked: Tensor) -> Tensor:
         return subspace_overlaps(list(stacked.unbind(0)))
@@ -47,10 +54,11 @@ def cleaned_cosines(reading: KindReading, measure: str, side: Side, remove: Lite
         if x.shape != y.shape or _unusable(lower, upper):
             continue  # the pair has its status in continuity.v1 or .u1
         x, y = _clean(x, y, remove)
-        norms = float(x.norm() * y.norm())
+        left = float(x.norm()), float(y.norm())
         null = abs_cos(max(1, x.shape[0] - (1 if remove == "ones" else 2)))
-        value = abs(float(x @ y)) / norms if norms > 0 else 0.0
-        yield _pair_row(reading, measure, lower, upper, True, value=value, null=null)
+        value = abs(float(x @ y)) / (left[0] * left[1]) if min(left) > 0 else 0.0
+        yield _pair_row(reading, measure, lower, upper, True, value=min(1.0, value), null=null,
+                        bound=cosine_bound(lower, upper, left))  # fmt: skip
 
 
 def s2_weighted(reading: KindReading, measure: str) -> Iterator[Row]:
@@ -58,7 +66,7 @@ def s2_weighted(reading: KindReading, measure: str) -> Iterator[Row]:
     for lower, upper in _adjacent(reading):
         sums = lower.next
         if sums is None:
-            yield _needs_full(reading, measure, lower, upper)
+            yield _no_spectrum(reading, measure, lower, upper)
         elif sums.s2_weighted is None:
             yield _differing(reading, measure, lower, upper, "v")
         else:
@@ -68,7 +76,10 @@ def s2_weighted(reading: KindReading, measure: str) -> Iterator[Row]:
 
 
 def gram_cosines(reading: KindReading, measure: str, side: Side) -> Iterator[Row]:
-    """Cosine of the traceless Gram matrices WᵀW (v) or WWᵀ (u): exact where both spectra are whole, else probed."""
+    """Cosine of the traceless Gram matrices WᵀW (v) or WWᵀ (u): exact only for adjacent pairs, others are probed.
+
+    And exact only where both spectra are whole. The null is that of exact cosines; the error of probes is in `stderr`.
+    """
     for (i, lower), (j, upper) in combinations(enumerate(reading.layers), 2):
         adjacent = j == i + 1
         if _unusable(lower, upper):
@@ -77,19 +88,36 @@ def gram_cosines(reading: KindReading, measure: str, side: Side) -> Iterator[Row
             yield _differing(reading, measure, lower, upper, side, adjacent)
         elif adjacent and lower.next is not None:
             value = getattr(lower.next, f"gram_{side}")
-            yield _pair_row(reading, measure, lower, upper, adjacent, value=value, null=Null(0.0, 0.0))
+            yield _gram_row(reading, measure, lower, upper, side, adjacent, value=value)
         elif lower.sketch is not None and upper.sketch is not None:
-            value, stderr = probes.cosine(getattr(lower.sketch, side), getattr(upper.sketch, side))
-            yield _pair_row(reading, measure, lower, upper, adjacent, value=value, stderr=stderr, n=probes.PROBES,
-                            null=Null(0.0, 0.0))  # fmt: skip
+            value, stderr = probes.cosine(lower.sketch, upper.sketch, side) or (None, None)
+            yield _gram_row(reading, measure, lower, upper, side, adjacent, value=value, stderr=stderr, n=probes.PROBES)
+
+
+def _gram_row(
+    reading: KindReading, measure: str, lower: LayerReading, upper: LayerReading, side: Side, adjacent: bool, *,
+    value: float | None, stderr: float | None = None, n: int | None = None,
+) -> Row:  # fmt: skip
+    """A row with its null, or the reason why there is no cosine."""
+    if value is None:
+        reason = "the Gram matrix of a layer is a multiple of the identity: it has no direction"
+        return _pair_row(reading, measure, lower, upper, adjacent, status="isotropic", reason=reason)
+    return _pair_row(reading, measure, lower, upper, adjacent, value=value, stderr=stderr, n=n,
+                     null=gram_cosine(_dimension(lower, side)))  # fmt: skip
 
 
 def expert_mean(reading: KindReading, measure: str) -> Iterator[Row]:
-    """Mean |cos| of the facing leading vectors over all pairs of experts of adjacent layers."""
+    """Mean |cos| of the facing leading vectors over all pairs of experts of adjacent layers.
+
+    The null takes the experts of one layer as they are and turns the layers at random. Its sd is that of one pair times
+    √(mean (XᵀX)² · mean (YᵀY)²), the means over all ordered pairs of a layer's experts, each with itself included:
+    1/√N for orthogonal experts, 1 for equal ones.
+    """
     for lower, upper, cosines in _expert_pairs(reading):
         null = abs_cos(_facing(lower.experts[0], reading).shape[0])
         value = float(cosines.mean())
-        spread = null.sd / sqrt(cosines.size)
+        alike = [float((X.T @ X).square().mean()) for X in (_experts(r, reading) for r in (lower, upper))]
+        spread = null.sd * sqrt(alike[0] * alike[1])
         yield _pair_row(reading, measure, lower, upper, True, value=value, n=cosines.size, null=Null(null.mean, spread))
 
 
@@ -97,7 +125,8 @@ def expert_matched(reading: KindReading, measure: str) -> Iterator[Row]:
     """Mean |cos| under the best one-to-one matching of experts, against the best matching of shuffled entries.
 
     Experts have no common numbering across layers. The null shuffles all entries of the |cos| matrix (64 times):
-    it keeps their distribution and destroys any pairing.
+    it keeps their distribution and destroys any pairing. The null is conservative: shuffling also destroys what a row
+    or a column has in common (one expert that agrees with all), so that it can exceed the value.
     """
     for lower, upper, cosines in _expert_pairs(reading):
         rng = np.random.default_rng(seed_of("expert matching", reading.kind, lower.layer))
@@ -109,7 +138,7 @@ def expert_matched(reading: KindReading, measure: str) -> Iterator[Row]:
 
 def _all_pairs(
     reading: KindReading, measure: str, side: Side, pick: Callable[[Triplets, Side], Tensor],
-    null_of: Callable[[int], Null], bound_of: Callable[[LayerReading, LayerReading], float],
+    null_of: Callable[[LayerReading], Null], bound_of: Callable[[LayerReading, LayerReading], float],
     compare: Callable[[Tensor], Tensor],
 ) -> Iterator[Row]:  # fmt: skip
     """Rows of every pair of layers; layers of one dimension are compared in one product."""
@@ -132,7 +161,7 @@ def _all_pairs(
             yield _differing(reading, measure, lower, upper, side, adjacent)
         else:
             yield _pair_row(reading, measure, lower, upper, adjacent, value=values[i, j],
-                            bound=bound_of(lower, upper), null=null_of(_dimension(lower, side)))  # fmt: skip
+                            bound=bound_of(lower, upper), null=null_of(lower))  # fmt: skip
 
 
 def _leading(triplets: Triplets, side: Side) -> Tensor:
@@ -145,9 +174,15 @@ def _subspace(triplets: Triplets, side: Side) -> Tensor:
     return torch.linalg.qr(basis)[0] if triplets.status != "zero" else basis
 
 
-def _cosine_bound(lower: LayerReading, upper: LayerReading) -> float:
-    """A cosine moves by at most the sine of the angles that its two vectors may be off (up to a right angle)."""
-    angle = sum(asin(float(r.triplets.bound[0])) for r in (lower, upper))
+def cosine_bound(lower: LayerReading, upper: LayerReading, left: tuple[float, float] = (1.0, 1.0)) -> float:
+    """A cosine moves by at most the sine of the angles that its two vectors may be off (up to a right angle).
+
+    `left` are the norms that a projection leaves of the two unit vectors: it turns errors into errors/left at most.
+    """
+    angle = 0.0
+    for reading, norm in zip((lower, upper), left, strict=True):
+        bound = float(reading.triplets.bound[0])
+        angle += asin(bound / norm) if bound < norm else pi / 2
     return 1.0 if angle >= pi / 2 else sin(angle)
 
 
@@ -170,8 +205,12 @@ def _clean(x: Tensor, y: Tensor, remove: str) -> tuple[Tensor, Tensor]:
 def _expert_pairs(reading: KindReading) -> Iterator[tuple[LayerReading, LayerReading, "np.ndarray"]]:
     for lower, upper in _adjacent(reading):
         if lower.experts and upper.experts:
-            X, Y = (torch.stack([_facing(t, reading) for t in r.experts], dim=1) for r in (lower, upper))
-            yield lower, upper, (X.T @ Y).abs().double().numpy()
+            X, Y = (_experts(r, reading) for r in (lower, upper))
+            yield lower, upper, (X.T @ Y).abs().numpy()
+
+
+def _experts(layer: LayerReading, reading: KindReading) -> Tensor:
+    return torch.stack([_facing(t, reading) for t in layer.experts], dim=1).double()
 
 
 def _facing(triplets: Triplets, reading: KindReading) -> Tensor:
@@ -213,14 +252,19 @@ def _pair_row(
     )  # fmt: skip
 
 
-def _needs_full(reading: KindReading, measure: str, lower: LayerReading, upper: LayerReading) -> Row:
-    return _pair_row(reading, measure, lower, upper, True, status="needs-full-spectrum",
-                     reason="the short side is above 2048; ask for it with --spectrum full")  # fmt: skip
+def _no_spectrum(reading: KindReading, measure: str, lower: LayerReading, upper: LayerReading) -> Row:
+    reasons = [r.no_spectrum for r in (lower, upper) if r.no_spectrum]
+    status, reason = reasons[0]
+    return _pair_row(reading, measure, lower, upper, True, status=status, reason=reason)
 
 
 def _differing(
     reading: KindReading, measure: str, lower: LayerReading, upper: LayerReading, side: Side, adjacent: bool = True
 ) -> Row:
+    if _dimension(lower, side) == _dimension(upper, side):
+        ranks = f"{len(lower.triplets.s)} and {len(upper.triplets.s)}"
+        reason = f"the two layers have {ranks} leading directions; ask for the smaller --rank"
+        return _pair_row(reading, measure, lower, upper, adjacent, status="ranks-differ", reason=reason)
     sizes = f"{_dimension(lower, side)} and {_dimension(upper, side)}"
     return _pair_row(reading, measure, lower, upper, adjacent, status="shapes-differ",
                      reason=f"the two layers have {sizes} dimensions on this side")  # fmt: skip

@@ -4,17 +4,17 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from drillcore.linalg import Matrix, NonFiniteError, Product, Scratch, Triplets, leading_triplets
-from drillcore.linalg.operator import as_operator
-from drillcore.linalg.triplets import operator_triplets, stored_dtype
+from drillcore.linalg.operator import StackedOperator, as_operator
+from drillcore.linalg.triplets import operator_triplets
 from drillcore.measures.pairs import PairSums, pair_sums
 from drillcore.measures.probes import Sketch, sketch
 from drillcore.weights.assign import Assignment
 from drillcore.weights.layout import read_weight
 from drillcore.weights.role import Norm, Weight
+from drillcore.weights.rounding import rounding
 from drillcore.weights.source import Source
 
 Need = Literal["subspace", "spectrum", "probes", "experts"]
@@ -43,7 +43,7 @@ class Options:
 
 @dataclass(frozen=True)
 class LayerReading:
-    """What is kept of one layer's matrix of a kind. `next` compares it with the next layer, where that was exact."""
+    """What is kept of one layer's matrix of a kind. `next` compares it with the next that was read, where exact."""
 
     layer: int
     shape: tuple[int, int]
@@ -51,6 +51,22 @@ class LayerReading:
     sketch: Sketch | None = None
     experts: tuple[Triplets, ...] = ()
     next: PairSums | None = None
+    stacked: bool = False  # the matrix is a stack of experts
+    held: bool = True  # False: too large to be held, read block by block
+
+    @property
+    def no_spectrum(self) -> tuple[str, str] | None:
+        """Status and reason where the whole spectrum was not computed; None where it was."""
+        if self.triplets.spectrum is not None:
+            return None
+        if self.triplets.status == "zero":
+            return "zero-matrix", f"the matrix of layer {self.layer} is all zero"
+        if self.stacked:
+            return "stacked-experts", "the experts of a layer are stacked; only of single matrices is it computed"
+        if not self.held:
+            out, into = self.shape
+            return "too-large", f"{out} × {into} numbers are too many to hold; take the leading values instead"
+        return "needs-full-spectrum", f"the short side is above {FULL_SIDE}; ask for it with --spectrum full"
 
 
 @dataclass(frozen=True)
@@ -90,7 +106,7 @@ def by_layer(weights: Sequence[Weight], layers: Container[int] | None = None) ->
 
 
 class _Reader:
-    """Holds the buffer that all matrices share and the full spectrum of the layer before."""
+    """Holds the buffer that all matrices share and the full spectrum of the layer read before."""
 
     def __init__(self, source: Source, norms: Sequence[Norm], options: Options, advance: Callable[[int], None]) -> None:
         self.source, self.norms, self.options, self.advance = source, norms, options, advance
@@ -108,7 +124,6 @@ class _Reader:
         except NonFiniteError:
             for weight in weights:
                 self.skipped[weight.tensor] = ("holds NaN or infinity", "repair or retrain this tensor")
-            self._before = None
             reading = None
         self.advance(sum(w.nbytes for w in weights))
         return reading
@@ -122,7 +137,7 @@ class _Reader:
         found = operator_triplets(
             operator, options.k, key=f"{weights[0].tensor}/{weights[0].role.kind}",
             full=options.full(out, into) and len(weights) == 1,
-            stored=getattr(torch, weights[0].dtype, None) or stored_dtype(stacked),
+            rounding=max(rounding(w.dtype) for w in weights),
         )  # fmt: skip
         triplets = found.T if turned != flipped else found
         drawn = sketch(operator, turned != flipped) if "probes" in options.needs else None
@@ -131,7 +146,8 @@ class _Reader:
             experts = tuple(self._expert(m, w, gain) for m, w in zip(matrices, weights, strict=True))
         self._compare(layer, triplets)
         shape = (into, out) if turned else (out, into)
-        return LayerReading(layer, shape, _light(triplets), drawn, experts)
+        held = not isinstance(operator, StackedOperator)
+        return LayerReading(layer, shape, _light(triplets), drawn, experts, stacked=len(weights) > 1, held=held)
 
     def _matrix(self, weight: Weight) -> Matrix:
         matrix = read_weight(self.source, weight)
@@ -141,7 +157,9 @@ class _Reader:
 
     def _expert(self, matrix: Matrix, weight: Weight, gain: Tensor | None) -> Triplets:
         key = f"{weight.tensor}/{weight.role.kind}/{weight.role.expert}"
-        return _light(leading_triplets(matrix, 1, key=key, scratch=self.scratch, gain=gain))
+        return _light(
+            leading_triplets(matrix, 1, key=key, scratch=self.scratch, gain=gain, rounding=rounding(weight.dtype))
+        )
 
     def _compare(self, layer: int, triplets: Triplets) -> None:
         if self._before is not None and triplets.full_v is not None:

@@ -14,13 +14,16 @@ from drillcore.measures.reading import KindReading, LayerReading, Options
 
 
 def read_replicas(
-    matrices: Sequence[Tensor], kind: str, *, rank: int = 8, spectrum: bool = True, faces: Literal["in", "out"] = "in"
-) -> list[KindReading]:
+    matrices: Sequence[Tensor], kind: str, *, key: str = "weights", rank: int = 8, spectrum: bool = True,
+    faces: Literal["in", "out"] = "in",
+) -> list[KindReading]:  # fmt: skip
     """Read one kind of several replicas.
 
     Args:
         matrices: one tensor a layer, replicas × out × in.
-        kind: what the matrices are; with the place, it names the random starts of large ones.
+        kind: what the matrices are.
+        key: with kind and place it names the random starts of large matrices. Matrices that are compared with one
+            another (weights and their gradients) must differ in it: a shared start invents alignment.
         rank: number of leading triplets.
         spectrum: compute whole spectra and compare adjacent ones exactly.
         faces: the side that faces the residual stream.
@@ -35,7 +38,7 @@ def read_replicas(
 
     def triplets(place: tuple[int, int]) -> Triplets:
         r, layer = place
-        return leading_triplets(matrices[layer][r].detach(), rank, key=f"{kind}/{r}/{layer}", full=spectrum)
+        return leading_triplets(matrices[layer][r].detach(), rank, key=f"{key}/{kind}/{r}/{layer}", full=spectrum)
 
     found = list(on_tiles(triplets, product(range(replicas), range(depth))))
     by_replica = [found[r * depth : (r + 1) * depth] for r in range(replicas)]

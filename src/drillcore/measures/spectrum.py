@@ -42,6 +42,9 @@ def gap(reading: KindReading, measure: str) -> Iterator[Row]:
 def angle_bound(reading: KindReading, measure: str) -> Iterator[Row]:
     """Bound on the sine of the angle of the leading vectors to the true ones; above 0.1 they are unidentifiable."""
     for r in reading.layers:
+        if r.triplets.status == "zero":
+            yield _zero(reading, r, measure)
+            continue
         bound, known = float(r.triplets.bound[0]), bool(r.triplets.identifiable[0])
         reason = None if known else "σ₁ and σ₂ are too close: trust the subspace, not the vector"
         status = "ok" if known else "unidentifiable"
@@ -59,12 +62,10 @@ def effective_rank(reading: KindReading, measure: str) -> Iterator[Row]:
     """exp(−Σ p_i ln p_i) with p_i = s_i²/Σ s² (arXiv 2605.04971, Eq. 3)."""
     for r in reading.layers:
         s = r.triplets.spectrum
-        if r.triplets.status == "zero":
-            yield _zero(reading, r, measure)
-        elif s is None:
-            yield _row(reading, r, measure, None, status="needs-full-spectrum",
-                       reason="the short side is above 2048; ask for it with --spectrum full")  # fmt: skip
-        else:
+        if r.no_spectrum:
+            status, reason = r.no_spectrum
+            yield _row(reading, r, measure, None, status=status, reason=reason)
+        elif s is not None:
             p = s.square() / s.square().sum()
             yield _row(reading, r, measure, float(torch.special.entr(p).sum().exp()))
 
@@ -72,14 +73,20 @@ def effective_rank(reading: KindReading, measure: str) -> Iterator[Row]:
 def ones(reading: KindReading, measure: str, side: Literal["u", "v"]) -> Iterator[Row]:
     """|cos| of the leading vector with the constant vector: near 1 its entries share one sign."""
     for r in reading.layers:
-        x = getattr(r.triplets, side)[:, 0].double()
-        yield _row(reading, r, measure, abs(float(x.sum())) / x.numel() ** 0.5, null=abs_cos(x.numel()))
+        if r.triplets.status == "zero":
+            yield _zero(reading, r, measure)
+        else:
+            x = getattr(r.triplets, side)[:, 0].double()
+            yield _row(reading, r, measure, abs(float(x.sum())) / x.numel() ** 0.5, null=abs_cos(x.numel()))
 
 
 def peak(reading: KindReading, measure: str, side: Literal["u", "v"]) -> Iterator[Row]:
     """Largest squared entry of the leading vector: near 1 it is one coordinate."""
     for r in reading.layers:
-        yield _row(reading, r, measure, float(getattr(r.triplets, side)[:, 0].double().square().max()))
+        if r.triplets.status == "zero":
+            yield _zero(reading, r, measure)
+        else:
+            yield _row(reading, r, measure, float(getattr(r.triplets, side)[:, 0].double().square().max()))
 
 
 def _row(

@@ -136,6 +136,7 @@ def _norm_rows(make: Make, scan: _Scan) -> Iterator[Row]:
               "norm_median": median, "mean_row_norm": float(torch.linalg.vector_norm(scan.mean))}  # fmt: skip
     for q in _QUANTILES:
         yield make(measure="superposition.norm_quantile", subset=f"q{q}", value=_quantile(ordered, q), n=n)
+    # phi_1_relative is ½ by construction, up to ties: the share above the median.
     shares = {"phi_half": 0.5, "phi_1": 1.0, "phi_half_relative": median / 2, "phi_1_relative": median}
     for name, threshold in shares.items():
         values[name] = float((norms > threshold).double().mean())
@@ -203,16 +204,19 @@ def _frame(subset: str, directions: Directions, participation: Ratio, gram: Gram
 
 
 def _mean_rows(make: Make, frame: Frame, m: int) -> Iterator[Row]:
+    """Null: the mean over pairs of random directions, where centred those of a Gaussian cloud less its mean.
+
+    Few vectors of very different norms overlap more than that once centred: the mean is that of the long ones.
+    """
     n, value = frame.directions.count, frame.mean_sq_overlap
-    null = stats.squared_cos(m)
-    sd = null.sd / sqrt(n * (n - 1) / 2)
+    null, sd = stats.squared_cos(m).mean, stats.squared_cos(m).sd / sqrt(n * (n - 1) / 2)
+    if frame.subset == "centred":
+        null = stats.centred_squared_cos(m, n)
     scales = {"mean_sq_overlap": 1.0, "mean_sq_overlap_x_m": float(m)}
     if n > m:
         scales["mean_sq_overlap_over_welch"] = stats.welch_bound(n, m) ** -2
     for name, scale in scales.items():
-        yield make(
-            measure=f"superposition.{name}", value=value * scale, n=n, null=null.mean * scale, null_sd=sd * scale
-        )
+        yield make(measure=f"superposition.{name}", value=value * scale, n=n, null=null * scale, null_sd=sd * scale)
     if n <= m:
         yield _no_welch(make, "mean_sq_overlap_over_welch", n, m)
 

@@ -2,7 +2,9 @@
 
 For a linear residual network W_l → R_{l+1} (I + W_l) R_lᵀ − I with R_0 = R_L = I leaves the function unchanged: L − 1
 free rotations along which the loss is flat (derived; arXiv 2605.04971 argues it in words). An activation that does not
-commute with rotations takes that freedom away.
+commute with rotations takes that freedom away. One that does commute (radial) keeps it without residuals, W_l →
+R_{l+1} W_l R_lᵀ. With residuals commuting is not enough: x + act(W x) turns as a whole only if the stream and the
+branch turn alike, and there is left one rotation common to all layers.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +52,8 @@ def function_change(function: Callable[[Sequence[Tensor]], Tensor], before: Sequ
 def symmetry_breaking(activation: Callable[[Tensor], Tensor], x: Tensor, rotations: int = 8) -> float:
     """How far an activation is from commuting with rotations on inputs x (n × d): 0 for none and radial.
 
-    Root mean square over random rotations R of ‖act(R x) − R act(x)‖ / ‖act(x)‖ (derived).
+    Root mean square over random rotations R of ‖act(R x) − R act(x)‖ / ‖act(x)‖ (derived). 0 does not mean that the
+    rotations by layer are a symmetry: without residuals they are, with them only one common to all layers is.
     """
     size = activation(x).square().sum()
     total = 0.0

@@ -70,7 +70,8 @@ def _panel(sides: dict[str, list[Row]], faces: str, title: str, open_layers: fro
         traces.append(curve(sides[control], names[control][0], names[control][1], open_layers, width=1, size=4))
     traces.append(curve(sides[facing], *names[facing], open_layers, width=2.5, size=7, errors=True))
     rows = [*sides["in"], *sides["out"]]
-    low = min(0.0, *(r.value for r in rows if r.value is not None))
+    band_ends = [-4 * (r.null_sd or 0.0) for r in rows if r.null == 0.0]
+    low = min(0.0, *band_ends, *(r.value for r in rows if r.value is not None))
     layers = [float(x) for r in rows for x in (r.layer, r.other) if x is not None]
     return figure(traces, "layer", title, xaxis=depth_axis(layers), yaxis={"range": [1.1 * low, 1.03]})
 

@@ -46,7 +46,10 @@ def middle(row: Row) -> float:
 
 
 def band(rows: Sequence[Row]) -> list[Trace]:
-    """What chance gives: its mean as a dotted line, ± 2 sd and ± 4 sd shaded. Rows need `null`."""
+    """What chance gives: its mean as a dotted line, ± 2 sd and ± 4 sd shaded. Rows need `null`.
+
+    A null of mean 0 belongs to values of both signs; the band of the others ends at 0.
+    """
     known = [r for r in rows if r.null is not None]
     if not known:
         return []
@@ -57,18 +60,22 @@ def band(rows: Sequence[Row]) -> list[Trace]:
         for wide, colour in ((4, BAND_FAR), (2, BAND_NEAR))
         if any(r.null_sd for r in known)
     ]
-    mean = [round(r.null, 4) for r in ends if r.null is not None]
+    mean = [round(r.null, 6) for r in ends if r.null is not None]
     line = {"type": "scatter", "mode": "lines", "name": "chance", "x": x, "y": mean, "hoverinfo": "skip",
             "line": {"color": NULL, "width": 1, "dash": "dot"}}  # fmt: skip
     return [*shades, line]
 
 
 def _shade(x: list[float], rows: list[Row], wide: int, colour: str) -> Trace:
-    upper = [round((r.null or 0.0) + wide * (r.null_sd or 0.0), 4) for r in rows]
-    lower = [round(max(0.0, (r.null or 0.0) - wide * (r.null_sd or 0.0)), 4) for r in rows]
+    upper = [round((r.null or 0.0) + wide * (r.null_sd or 0.0), 6) for r in rows]
+    lower = [round(_lowest(r, wide * (r.null_sd or 0.0)), 6) for r in rows]
     return {"type": "scatter", "mode": "lines", "name": f"chance ± {wide} sd", "x": x + x[::-1],
             "y": upper + lower[::-1], "fill": "toself", "fillcolor": colour, "line": {"width": 0},
             "hoverinfo": "skip"}  # fmt: skip
+
+
+def _lowest(row: Row, width: float) -> float:
+    return max(0.0, row.null - width) if row.null else -width
 
 
 def line(

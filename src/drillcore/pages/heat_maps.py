@@ -1,6 +1,6 @@
 """Layer × layer: one compact triangle per kind and measure; the page unpacks the one that is chosen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from drillcore.pages.colours import DIVERGING, GRID, SEQUENTIAL, scale
@@ -23,7 +23,8 @@ def heat_maps(index: RowIndex) -> dict[str, dict[str, Any]]:
     """Triangles by "measure/kind": layers, and for each pair (upper triangle, row by row) value, doubt and null.
 
     `doubt` is a bound, or a standard error where `estimated`. A pair without a value is null, its reason in `why`
-    by place. A list whose members are all the same is one number.
+    by place. A list whose members are all the same is one number. `null` and its `sd` are plain numbers of four
+    significant digits, since an sd can be below 1e-3.
     """
     made = {}
     for measure in MEASURES:
@@ -61,7 +62,7 @@ def _triangle(kind: Kind, measure: str, pairs: list[Row]) -> dict[str, Any]:
     return {
         "measure": measure, "kind": kind.key, "layers": layers, "value": _whole(rows, lambda r: r.value),
         "doubt": _joined(_whole(rows, lambda r: r.stderr if estimated else r.bound)), "estimated": estimated,
-        "null": _joined(_whole(rows, lambda r: r.null)), "sd": _joined(_whole(rows, lambda r: r.null_sd)),
+        "null": _joined(_short(rows, lambda r: r.null)), "sd": _joined(_short(rows, lambda r: r.null_sd)),
         "why": {str(i): _reason(r) for i, r in enumerate(rows) if r is None or r.value is None},
     }  # fmt: skip
 
@@ -71,7 +72,12 @@ def _whole(rows: list[Row | None], pick: Callable[[Row], float | None]) -> list[
     return [None if x is None else round(x * UNIT) for x in picked]
 
 
-def _joined(values: list[int | None]) -> list[int | None] | int | None:
+def _short(rows: list[Row | None], pick: Callable[[Row], float | None]) -> list[float | None]:
+    picked = [None if r is None else pick(r) for r in rows]
+    return [None if x is None else float(f"{x:.4g}") for x in picked]
+
+
+def _joined(values: Sequence[float | None]) -> Sequence[float | None] | float | None:
     return values[0] if len(set(values)) == 1 else values
 
 

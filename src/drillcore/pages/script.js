@@ -97,14 +97,15 @@
   const at = (list, i) => (Array.isArray(list) ? list[i] : list);
   const real = (whole) => (whole === null || whole === undefined ? null : whole / data.heat.unit);
   const four = (x) => (x === null ? "–" : x.toFixed(4));
+  const short = (x) => (x === null || x === undefined ? "–" : String(Number(x.toPrecision(3))));
 
   function hover(map, place, a, b) {
     const lines = [`layers ${a} and ${b}: ${four(real(map.value[place]))}`];
     if (map.why[place]) lines.push(map.why[place].replaceAll("&", "&amp;").replaceAll("<", "&lt;"));
     const doubt = real(at(map.doubt, place));
     if (doubt !== null) lines.push(`${map.estimated ? "standard error" : "error at most"} ${four(doubt)}`);
-    const chance = real(at(map.null, place));
-    if (chance !== null) lines.push(`by chance ${four(chance)} ± ${four(real(at(map.sd, place)))} (1 sd)`);
+    const chance = at(map.null, place);
+    if (chance !== null) lines.push(`by chance ${short(chance)} ± ${short(at(map.sd, place))} (1 sd)`);
     return lines.join("<br>");
   }
 
@@ -147,7 +148,7 @@
       const away = map.layers[j] - map.layers[i];
       if (value === null) continue;
       if (!groups.has(away)) groups.set(away, []);
-      groups.get(away).push([value, real(at(map.null, place))]);
+      groups.get(away).push([value, at(map.null, place)]);
     }
     const x = [...groups.keys()].sort((a, b) => a - b);
     const values = x.map((k) => groups.get(k).map(([value]) => value));
@@ -182,7 +183,7 @@
       return Promise.resolve();
     }
     const absent = Object.keys(map.why).length;
-    const chance = Array.isArray(map.null) ? "" : ` Chance: ${four(real(map.null))}.`;
+    const chance = Array.isArray(map.null) ? "" : ` Chance: ${short(map.null)}.`;
     note.textContent = `${map.layers.length} layers, ${map.value.length} pairs` +
       (absent ? `, ${absent} of them without a number (blank; point at one for the reason).` : ".") + chance;
     return Promise.all([draw(by("heat"), heatFigure(map)), draw(by("decay"), decayFigure(map))]);

@@ -43,6 +43,7 @@ class LayersProbe:
     _sums: list[Tensor] = field(init=False)
     _first: list[Tensor] = field(init=False)
     _turned: Tensor | None = field(init=False, default=None)  # replicas × layers × in
+    _bounds: Tensor | None = field(init=False, default=None)  # replicas × layers, of the errors of `_turned`
 
     def __post_init__(self) -> None:
         self._sums = [torch.zeros_like(W, requires_grad=False) for W in self.weights]
@@ -60,10 +61,11 @@ class LayersProbe:
         """Rows of every replica."""
         with torch.no_grad():
             weights = read_replicas(self.weights, self.kind)
-            gradients = read_replicas(self._gradients(), self.kind, rank=1, spectrum=False)
-            sums = read_replicas(self._sums, self.kind, rank=1, spectrum=False)
+            gradients = read_replicas(self._gradients(), self.kind, key="gradients", rank=1, spectrum=False)
+            sums = read_replicas(self._sums, self.kind, key="sums", rank=1, spectrum=False)
             if step == self.reference:
                 self._turned = torch.stack([_leading(reading) for reading in weights])
+                self._bounds = torch.stack([_bounds(reading) for reading in weights])
             for r, replica in enumerate(self.replicas):
                 for row in self._of(r, step, weights[r], gradients[r], sums[r]):
                     yield replace(row, run=replica.run, seed=replica.seed, step=step)
@@ -77,8 +79,8 @@ class LayersProbe:
             yield from coherence.gradient_cosines(sums, f"coherence.cumulative_{side}", every=every)
         yield from coherence.gradient_weight_gap(sums, weights, "coherence.gradient_weight_gap")
         yield from coherence.turned_to_gradient(sums, weights, "coherence.weight_to_gradient")
-        if self._turned is not None:
-            yield from coherence.rotation(weights, self._turned[r], "coherence.rotation")
+        if self._turned is not None and self._bounds is not None:
+            yield from coherence.rotation(weights, self._turned[r], self._bounds[r], "coherence.rotation")
         yield from coherence.update_ratio(
             [W[r] for W in self.weights], [W[r] for W in self._first], self.kind, "coherence.update_ratio"
         )
@@ -88,11 +90,12 @@ class LayersProbe:
 
     def state(self) -> dict[str, Any]:
         """See `training.Probe`."""
-        return {"sums": self._sums, "first": self._first, "turned": self._turned}
+        return {"sums": self._sums, "first": self._first, "turned": self._turned, "bounds": self._bounds}
 
     def restore(self, state: dict[str, Any]) -> None:
         """See `training.Probe`."""
-        self._sums, self._first, self._turned = state["sums"], state["first"], state["turned"]
+        self._sums, self._first = state["sums"], state["first"]
+        self._turned, self._bounds = state["turned"], state["bounds"]
 
 
 @dataclass
@@ -138,6 +141,10 @@ class HeldOutProbe:
 
 def _leading(reading: KindReading) -> Tensor:
     return torch.stack([layer.triplets.v[:, 0] for layer in reading.layers])
+
+
+def _bounds(reading: KindReading) -> Tensor:
+    return torch.stack([layer.triplets.bound[0] for layer in reading.layers])
 
 
 def steps_of(epochs: int, epoch: int, extra: Iterable[int] = ()) -> frozenset[int]:
