@@ -66,3 +66,8 @@ def test_the_architecture_example_of_contributing_loads(tmp_path: Path) -> None:
     mine = load_architecture(tmp_path / "mine.toml")
     assert mine.match("model.blocks.3.attn.qkv.weight") is not None
     assert mine.match("model.blocks.3.attn.other.weight") is None
+
+
+def test_the_study_of_contributing_is_the_file() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Write a study")[2]
+    assert re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)[0] == (ROOT / "docs" / "my_study.py").read_text()

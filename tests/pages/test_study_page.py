@@ -1,5 +1,6 @@
 """The page of a study: what it says, and every figure drawn in a real browser."""
 
+from dataclasses import replace
 from math import cos, sin
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from test_chromium import BROWSER, DRIVER, Driver, driver, opened, severe  # noq
 
 from drillcore.pages.study_figures import drawings
 from drillcore.pages.study_page import missing_runs, render, study_report
-from drillcore.study import Coverage, Figure, Run, Study, verify
+from drillcore.study import Coverage, Figure, Preset, Run, Study, verify
 
 
 def results() -> pl.DataFrame:
@@ -32,8 +33,6 @@ def results() -> pl.DataFrame:
 
 
 def study() -> Study:
-    from dataclasses import replace
-
     figures = (
         *counting.study.figures,
         Figure("pairs", "Pairs <of> layers", "cosine", kind="heat", series="x"),
@@ -69,10 +68,12 @@ def test_what_is_missing_is_told_in_words_and_provenance_is_shown() -> None:
     )
     assert list(missing_runs(counting.study, missing)) == [("the defaults", 2), ("x 2", 2), ("x 3, size 7", 2)]
     covered = (Coverage("quick", 4, missing[2:]), Coverage("paper", 6, ()))
-    page = render(study(), results(), decided(study(), results()), covered, {"versions.torch": ["2.1", "2.2"]})
-    assert "4 of 8 runs are done." in page
+    both = replace(study(), presets={"quick": Preset(({},), "Few"), "paper": Preset(({},), "All", "1 h")})
+    page = render(both, results(), decided(study(), results()), covered, {"versions.torch": ["2.1", "2.2"]})
+    assert "<b>quick</b>: Few: 4 of 8 runs are done.</p>" in page
     assert '<li>x 3, size 7 <span class="away">(2)</span></li>' in page
-    assert "6 of 6 runs are done; all of it." in page
+    assert "<b>paper</b>: All (1 h): 6 of 6 runs are done, all of it.</p>" in page
+    assert "<b>quick</b>.</p>" in render(study(), results(), ())
     assert "<dt>versions.torch</dt><dd>2.1, 2.2</dd>" in page
 
 

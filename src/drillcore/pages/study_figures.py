@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from drillcore.pages.colours import BAND_NEAR, DIVERGING, GRID, NULL, SEQUENTIAL, kind_style, scale
 from drillcore.pages.figures import Figure as Drawing
-from drillcore.pages.figures import Trace, figure, line
+from drillcore.pages.figures import Trace, depth_axis, figure, line
 from drillcore.pages.rows import five
 from drillcore.study import Figure
 
@@ -40,7 +40,8 @@ def drawings(spec: Figure, results: "pl.DataFrame") -> Iterator[tuple[str, str, 
     drawn = [(values, draw(spec, part, series)) for values, part in data.group_by(apart, maintain_order=True)]
     _same_scale(spec, data, [drawing for _, drawing in drawn])
     for i, (values, drawing) in enumerate(drawn):
-        yield f"{spec.name}/{i}", f"{spec.title}: {', '.join(map(str, values))}", drawing
+        told = ", ".join(f"{name} {value}" for name, value in zip(apart, values, strict=True))
+        yield f"{spec.name}/{i}", told, drawing
 
 
 def _lines(spec: Figure, data: Frame, series: list[Any]) -> Iterator[tuple[Any, str, str, Frame]]:
@@ -167,7 +168,8 @@ def _heat(spec: Figure, part: Frame, series: list[Any]) -> Drawing:
     trace = {"type": "heatmap", "z": z, "x": layers, "y": layers,
              "colorbar": {"thickness": 10, "outlinecolor": GRID}, "xgap": 0.5, "ygap": 0.5,
              "hovertemplate": "layers %{x} and %{y}: %{z:.3f}<extra></extra>"}  # fmt: skip
-    drawn = figure([trace], "layer", "layer", height=_HEAT_HEIGHT)
+    whole = {name: depth_axis(layers)[name] for name in ("dtick", "tick0")}
+    drawn = figure([trace], "layer", "layer", height=_HEAT_HEIGHT, xaxis=whole, yaxis=whole)
     drawn["layout"]["yaxis"] |= {"scaleanchor": "x", "autorange": "reversed"}
     return drawn
 

@@ -52,11 +52,12 @@ def render(
         drawn = list(drawings(spec, results))
         figures |= {name: drawing for name, _, drawing in drawn}
         sections.append(Section(spec, tuple((name, title) for name, title, _ in drawn), spec.broken(results)))
+    missing = {c.preset: list(missing_runs(study, c.missing)) for c in covered}
     return environment().get_template("study.html.j2").render(
         study=study, decided=[d for d in decided if d.verdict.outcome != "not-run"], words=_WORDS,
         absent=[d for d in decided if d.verdict.outcome == "not-run"],
         counts=Counter(d.verdict.outcome for d in decided), covered=covered,
-        missing={c.preset: list(missing_runs(study, c.missing)) for c in covered}, provenance=flat(made or {}),
+        missing={name: missing.get(name, []) for name in study.presets}, provenance=flat(made or {}),
         runs=results["run"].n_unique(), rows=len(results), figures=figures,
         sections=[s for s in sections if s.plots], undrawn=[s for s in sections if not s.plots],
         data={"figures": figures, "dark": colours.DARK, "captions": {}},
