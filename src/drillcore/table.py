@@ -115,10 +115,6 @@ class Table:
         rows = (Row(**values) for values in frame.select(COLUMNS).iter_rows(named=True))
         return cls(tuple(rows), json.loads(metadata.get("provenance", "{}")))
 
-    def with_axes(self, axes: "pl.DataFrame") -> "pl.DataFrame":
-        """The frame with the axes of a study (one row per `run`) joined to every row."""
-        return self.frame.join(axes, on="run", how="left")
-
     @classmethod
     def of(cls, rows: Iterable[Row], provenance: Mapping[str, Any] | None = None) -> "Table":
         """Collect rows into a table."""

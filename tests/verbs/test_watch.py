@@ -13,7 +13,7 @@ from drillcore.runs import RunFolder
 from drillcore.stats import line_angle
 from drillcore.table import Table
 from drillcore.training import Optim, Training, train
-from drillcore.verbs.watch import HeldOutProbe, LayersProbe, Replica, steps_of
+from drillcore.verbs.watch import HeldOutProbe, LayersProbe, Replica
 
 SHAPE = Shape(Activation("relu"), depth=3, width=16, inputs=10, classes=3)
 REPLICAS = (Replica("first", 0), Replica("second", 1))
@@ -29,7 +29,7 @@ def watched(folder: Path, probes: bool = True) -> tuple[ResidualMLP, RunFolder]:
     model = ResidualMLP(SHAPE, (Start(0), Start(1)))
     x, y = batch(999)
     looking = (
-        LayersProbe(model.W, REPLICAS, steps_of(2, 3), every={0, 6}, reference=3),
+        LayersProbe(model.W, REPLICAS, {0, 3, 6}, every={0, 6}, reference=3),
         HeldOutProbe(model, x[0], y[0], REPLICAS, {0, 6}),
     )
     training = Training(

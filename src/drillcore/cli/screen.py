@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,10 +106,10 @@ def _superposition_table(lines: list[dict[str, float]]) -> Table:
     return table
 
 
-def show_paths(paths: list[Path]) -> None:
-    """Print where the results are, the page last."""
+def show_paths(paths: Sequence[Path | str]) -> None:
+    """One path or command a line, not folded and with its brackets, so that they can be piped or copied."""
     for path in paths:
-        _out.print(str(path), soft_wrap=True)
+        _out.print(str(path), soft_wrap=True, markup=False)
 
 
 def show_census(found: "Assignment", *, every: bool) -> None:

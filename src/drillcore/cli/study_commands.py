@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 import drillcore
 from drillcore import study as machine
 from drillcore.cli import study_screen
+from drillcore.cli.screen import show_paths
 from drillcore.engine import run_local
 from drillcore.engine.ray_engine import run_ray
 from drillcore.study.reference import TITLES, load
@@ -92,7 +93,7 @@ def verify(
     machine.save_verdicts(folder, study, results, decided, made)
     study_screen.show_verdicts(study, decided)
     if publish is not None:
-        study_screen.show_paths(machine.save_verdicts(publish, study, results, decided, made))
+        show_paths(machine.save_verdicts(publish, study, results, decided, made))
 
 
 @study_app.command
@@ -104,7 +105,7 @@ def report(name: Name, *, out: Out = None) -> None:
         study, results, machine.verify(study, results), folder / "report.html",
         covered=machine.coverage(study, folder), made=machine.provenance(study, folder),
     )  # fmt: skip
-    study_screen.show_paths([page])
+    show_paths([page])
 
 
 @study_app.command

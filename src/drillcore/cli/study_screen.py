@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from drillcore.cli.screen import show_paths
 from drillcore.engine import Outcome
 from drillcore.study import Decided, Plan, Study, Task, load_verdicts
 from drillcore.study.machine import progress
@@ -116,12 +117,6 @@ def show_verdicts(study: Study, decided: Sequence[Decided]) -> None:
     if absent:
         console.print(f"not decided, their runs were not done (see the presets): {escape(', '.join(absent))}",
                       highlight=False)  # fmt: skip
-
-
-def show_paths(paths: Sequence[Path | str]) -> None:
-    """One path or command a line, not folded, so that they can be piped or copied."""
-    for path in paths:
-        console.print(str(path), soft_wrap=True, highlight=False, markup=False)
 
 
 def measured(decided: Decided) -> str:

@@ -1,6 +1,6 @@
 """Probes: the measures of a survey, and those of coherence, taken while a model trains."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -145,8 +145,3 @@ def _leading(reading: KindReading) -> Tensor:
 
 def _bounds(reading: KindReading) -> Tensor:
     return torch.stack([layer.triplets.bound[0] for layer in reading.layers])
-
-
-def steps_of(epochs: int, epoch: int, extra: Iterable[int] = ()) -> frozenset[int]:
-    """Step 0, the end of every epoch, and some more."""
-    return frozenset({0, *(e * epoch for e in range(1, epochs + 1)), *extra})
