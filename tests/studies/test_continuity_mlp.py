@@ -81,11 +81,11 @@ def test_every_claim_can_be_decided_by_the_paper_preset() -> None:
     for grid in PAPER.grids:
         chosen = {name: grid.get(name, (default,)) for name, default in defaults.items()}
         for measure in (claims.V1, claims.STEP, claims.SUM, "continuity.s2_weighted", "coherence.update_ratio",
-                        "coherence.weight_to_gradient"):  # fmt: skip
+                        "coherence.weight_to_gradient", "symmetry.breaking"):  # fmt: skip
             for variant in chosen["variant"]:
                 for changed in _products({k: chosen[k] for k in claims.BASE if k != "variant"}):
                     curves = {seed: [0.0, 0.6, 1.01 + seed / 100] for seed in chosen["seed"]}
-                    layer = measure.startswith("coherence.update") or measure.endswith("to_gradient")
+                    layer = measure in ("coherence.update_ratio", "coherence.weight_to_gradient", "symmetry.breaking")
                     frames.append(rows(measure, curves, layer=layer, variant=variant, **changed))
     frame = pl.concat(frames, how="diagonal_relaxed")
     outcomes = {claim.name: claim.decide(frame).outcome for claim in study.claims}

@@ -8,6 +8,7 @@ branch turn alike, and there is left one rotation common to all layers.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import sqrt
 
 import torch
@@ -57,7 +58,12 @@ def symmetry_breaking(activation: Callable[[Tensor], Tensor], x: Tensor, rotatio
     """
     size = activation(x).square().sum()
     total = 0.0
-    for i in range(rotations):
-        R = random_rotation(x.shape[1], "symmetry breaking", i, dtype=x.dtype)
+    for R in _rotations(rotations, x.shape[1], x.dtype):
         total += float((activation(x @ R.T) - activation(x) @ R.T).square().sum() / size)
     return sqrt(total / rotations)
+
+
+@lru_cache(maxsize=4)
+def _rotations(count: int, d: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """The same for every activation that is asked about: to draw one takes longer than to use it."""
+    return tuple(random_rotation(d, "symmetry breaking", i, dtype=dtype) for i in range(count))

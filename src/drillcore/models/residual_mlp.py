@@ -67,20 +67,39 @@ class ResidualMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (replicas × batch × classes) of images (replicas or 1 × batch × inputs)."""
-        x = x.expand(len(self.starts), -1, -1)
-        h = stacked_linear(x, self.embed) + self.embed_bias
+        h = self.entered(x)
         for layer in range(self.shape.depth):
-            branch = self.branch(layer, h)
-            h = h + branch if self.shape.residual else branch
+            h = self.through(layer, h)
         return stacked_linear(h, self.head) + self.head_bias
+
+    def entered(self, x: Tensor) -> Tensor:
+        """The stream before the first block."""
+        return stacked_linear(x.expand(len(self.starts), -1, -1), self.embed) + self.embed_bias
+
+    def through(self, layer: int, h: Tensor) -> Tensor:
+        """The stream after block `layer`."""
+        branch = self.branch(layer, h)
+        return h + branch if self.shape.residual else branch
 
     def branch(self, layer: int, h: Tensor) -> Tensor:
         """What block `layer` computes from the stream (replicas × batch × width) before it is added."""
-        shape = self.shape
-        if shape.norm != "none":
-            h = normalise(shape.norm, self.gain[layer], self.shift[layer] if len(self.shift) else None, h)
-        hidden = shape.activation(stacked_linear(h, self.W[layer]))
-        return stacked_linear(hidden, self.W2[layer]) if shape.form == "two" else hidden
+        hidden = self.shape.activation(self.preactivation(layer, h))
+        return stacked_linear(hidden, self.W2[layer]) if self.shape.form == "two" else hidden
+
+    def preactivation(self, layer: int, h: Tensor) -> Tensor:
+        """W h of block `layer`, after its norm: what the activation gets."""
+        norm = self.shape.norm
+        if norm != "none":
+            h = normalise(norm, self.gain[layer], self.shift[layer] if len(self.shift) else None, h)
+        return stacked_linear(h, self.W[layer])
+
+    def preactivations(self, x: Tensor) -> list[Tensor]:
+        """What the activation of each block gets (replicas × batch × width) for these images."""
+        found, h = [], self.entered(x)
+        for layer in range(self.shape.depth):
+            found.append(self.preactivation(layer, h))
+            h = self.through(layer, h)
+        return found
 
 
 def losses(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from drillcore.models.activations import Activation
 from drillcore.models.residual_mlp import ResidualMLP, Shape, Start, losses
 from drillcore.study import Run, Task
 from drillcore.training import Optim, Training, train
-from drillcore.verbs.watch import HeldOutProbe, LayersProbe, Replica
+from drillcore.verbs.watch import HeldOutProbe, LayersProbe, Replica, SymmetryProbe
 
 VARIANTS = {
     "Res+ReLU": Shape(Activation("relu")),
@@ -56,9 +56,11 @@ def cell(task: Task) -> None:
     replicas = [Replica(run.id, run["seed"]) for run in runs]
     all_pairs = {0, every, steps // 2 // every * every, steps}
     layers = LayersProbe(list(model.W), replicas, seen, all_pairs, reference=every)
+    x, y = flat(held_out, batches)
+    symmetry = SymmetryProbe(model, model.shape.activation, x[:BATCH], replicas, all_pairs)
     training = Training(
         model, OPTIMISERS[first["optimiser"]].over(model.parameters()), batches.at, losses, steps,
-        (layers, HeldOutProbe(model, *flat(held_out, batches), replicas, seen)), save_every=max(every, 250),
+        (layers, HeldOutProbe(model, x, y, replicas, seen), symmetry), save_every=max(every, 250),
     )  # fmt: skip
     train(training, task.folder, lambda step: task.progress(step / steps))
 

@@ -1,9 +1,9 @@
 """Probes: the measures of a survey, and those of coherence, taken while a model trains."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from drillcore.measures import MEASURES, coherence
 from drillcore.measures.reading import KindReading
 from drillcore.measures.replicas import read_replicas
+from drillcore.measures.symmetry import symmetry_breaking
+from drillcore.measures.trajectory import v1_path
 from drillcore.table import Row
 
 SPECTRAL = ("continuity.v1", "continuity.u1", "continuity.v_subspace", "continuity.u_subspace",
@@ -30,8 +32,8 @@ class Replica:
 class LayersProbe:
     """Continuity of the layers' weights and coherence of their gradients, per replica.
 
-    At `every` steps all pairs of layers are kept, at other steps adjacent ones. The running sum of the gradients, the
-    first weights and the vectors at step `reference` (the end of the first epoch) are its state.
+    At `every` steps all pairs of layers and the path of v1 are kept, at other steps adjacent pairs. The running sum of
+    the gradients, the first weights and the vectors at step `reference` (the end of the first epoch) are its state.
     """
 
     weights: Sequence[nn.Parameter]  # one a layer, replicas × out × in
@@ -74,6 +76,8 @@ class LayersProbe:
         every = step in self.every
         for name in SPECTRAL:
             yield from (row for row in MEASURES[name].rows(weights, name) if every or row.adjacent is not False)
+        if every:
+            yield from v1_path(weights, "continuity.v1_path")
         for side in ("v1", "u1"):
             yield from coherence.gradient_cosines(gradients, f"coherence.step_{side}", every=every)
             yield from coherence.gradient_cosines(sums, f"coherence.cumulative_{side}", every=every)
@@ -130,6 +134,47 @@ class HeldOutProbe:
             row = partial(Row, run=replica.run, seed=replica.seed, step=step, n=n)
             yield row(measure="training.test_loss", value=total / n, unit="nat")
             yield row(measure="training.test_accuracy", value=correct / n, unit="1")
+
+    def state(self) -> dict[str, Any]:
+        """See `training.Probe`."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `training.Probe`."""
+
+
+class Layered(Protocol):
+    """A network whose blocks apply one activation, such as `models.ResidualMLP`."""
+
+    def preactivations(self, x: Tensor) -> list[Tensor]:
+        """What the activation of each block gets, replicas × batch × width."""
+        ...
+
+
+@dataclass
+class SymmetryProbe:
+    """How far the activation is from commuting with rotations, on what it gets in each layer."""
+
+    model: Layered
+    activation: Callable[[Tensor], Tensor]
+    x: Tensor  # images × inputs
+    replicas: Sequence[Replica]
+    steps: Collection[int]
+
+    def due(self, step: int) -> bool:
+        """See `training.Probe`."""
+        return step in self.steps
+
+    def after_backward(self, step: int) -> None:
+        """Nothing is summed."""
+
+    def rows(self, step: int) -> Iterator[Row]:
+        """One number per replica and layer; 0 for an activation that commutes."""
+        with torch.no_grad():
+            for layer, z in enumerate(self.model.preactivations(self.x[None])):
+                for replica, own in zip(self.replicas, z, strict=True):
+                    yield Row(run=replica.run, seed=replica.seed, step=step, layer=layer, measure="symmetry.breaking",
+                              value=symmetry_breaking(self.activation, own), n=len(self.x), unit="1")  # fmt: skip
 
     def state(self) -> dict[str, Any]:
         """See `training.Probe`."""
