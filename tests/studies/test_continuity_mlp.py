@@ -69,6 +69,24 @@ def test_verdicts_go_both_ways() -> None:
     assert decided("h-concentrates", rows(claims.V1, HIGH), none) == "supported"
 
 
+def test_v1_is_ranked_against_the_measured_breaking_of_symmetry() -> None:
+    blends = (0.0, 0.03, 0.1, 0.3, 1.0)
+
+    def frame(ends: tuple[float, ...]) -> pl.DataFrame:
+        found = []
+        for blend, end in zip(blends, ends, strict=True):
+            changed = {"variant": "Res+Radial", "blend": blend}
+            found.append(rows(claims.V1, {seed: [0.0, 0.0, end + seed / 1000] for seed in range(3)}, **changed))
+            found.append(rows("symmetry.breaking", {s: [0.0, 0.0, blend] for s in range(3)}, layer=True, **changed))
+        return pl.concat(found, how="diagonal_relaxed")
+
+    assert claims.rank_correlation(frame((0.1, 0.2, 0.5, 0.8, 0.9))) == pytest.approx({0: 1.0, 1: 1.0, 2: 1.0})
+    assert claims.rank_correlation(frame((0.1, 0.2, 0.5, 0.9, 0.8)))[0] == pytest.approx(0.9)
+    assert decided("l-index", frame((0.1, 0.2, 0.5, 0.8, 0.9))) == "supported"
+    assert decided("l-index", frame((0.9, 0.8, 0.5, 0.2, 0.1))) == "refuted"
+    assert decided("l-index", rows(claims.V1, HIGH)) == "not-run"
+
+
 def test_what_did_not_run_is_said() -> None:
     assert decided("d-falls", rows(claims.V1, HIGH)) == "not-run"
     assert decided("f-order", rows("continuity.s2_weighted", HIGH)) == "not-run"

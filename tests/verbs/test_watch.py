@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from drillcore.measures.symmetry import symmetry_breaking
 from drillcore.models.activations import Activation
 from drillcore.models.residual_mlp import ResidualMLP, Shape, Start, losses
 from drillcore.runs import RunFolder
 from drillcore.stats import line_angle
 from drillcore.table import Table
 from drillcore.training import Optim, Training, train
-from drillcore.verbs.watch import HeldOutProbe, LayersProbe, Replica
+from drillcore.verbs.watch import HeldOutProbe, LayersProbe, Replica, SymmetryProbe
 
 SHAPE = Shape(Activation("relu"), depth=3, width=16, inputs=10, classes=3)
 REPLICAS = (Replica("first", 0), Replica("second", 1))
@@ -31,6 +32,7 @@ def watched(folder: Path, probes: bool = True) -> tuple[ResidualMLP, RunFolder]:
     looking = (
         LayersProbe(model.W, REPLICAS, {0, 3, 6}, every={0, 6}, reference=3),
         HeldOutProbe(model, x[0], y[0], REPLICAS, {0, 6}),
+        SymmetryProbe(model, model.shape.activation, x[0], REPLICAS, {0, 6}),
     )
     training = Training(
         model, Optim().over(model.parameters()), batch, losses, 6, looking if probes else (), save_every=2
@@ -113,6 +115,26 @@ def test_held_out_loss_and_accuracy(seen: tuple[ResidualMLP, Table]) -> None:
     assert loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, y[0])), rel=1e-5)
     (accuracy,) = table.where(run="second", step=6, measure="training.test_accuracy").values()
     assert accuracy == pytest.approx(float((logits.argmax(-1) == y[0]).float().mean()))
+
+
+def test_breaking_of_symmetry_is_measured_on_what_the_activations_get(seen: tuple[ResidualMLP, Table]) -> None:
+    model, table = seen
+    x, _ = batch(999)
+    with torch.no_grad():
+        h = x[0] @ model.embed[1].T
+        h = h + model.embed_bias[1]
+        for layer in range(2):
+            h = h + torch.relu(h @ model.W[layer][1].T)
+        expected = symmetry_breaking(torch.relu, h @ model.W[2][1].T)
+    (row,) = table.where(run="second", step=6, layer=2, measure="symmetry.breaking")
+    assert row.value == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_path_of_v1_is_kept_where_all_pairs_are(seen: tuple[ResidualMLP, Table]) -> None:
+    _, table = seen
+    steps = {row.step for row in table.where(measure="continuity.v1_path")}
+    assert steps == {0, 6}
+    assert len(table.where(run="first", step=6, measure="continuity.v1_path")) == 2 * SHAPE.depth
 
 
 def test_weights_are_the_same_to_the_bit_with_all_probes_and_with_none(
