@@ -42,3 +42,15 @@ def test_norms_neither_overflow_nor_vanish() -> None:
 
 def test_the_zero_matrix_takes_part_in_no_dimension() -> None:
     assert GramSum(3).participation_ratio() == 0
+
+
+@pytest.mark.parametrize("count", [1, 5, 30])
+def test_the_leading_eigenvalues_are_those_of_the_whole(count: int) -> None:
+    rows = torch.randn(60, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    gram = GramSum(40)
+    gram.add(rows)
+    values, vectors = gram.leading(count)
+    exact = torch.linalg.svd(rows, full_matrices=False)
+    torch.testing.assert_close(values.flip(0), exact.S[:count] ** 2, rtol=1e-12, atol=0)
+    cosines = (vectors.flip(1) * exact.Vh[:count].T).sum(0).abs()
+    torch.testing.assert_close(cosines, torch.ones(count, dtype=torch.float64), rtol=1e-10, atol=0)

@@ -30,7 +30,7 @@ def watched(folder: Path, probes: bool = True) -> tuple[ResidualMLP, RunFolder]:
     model = ResidualMLP(SHAPE, (Start(0), Start(1)))
     x, y = batch(999)
     looking = (
-        LayersProbe(model.W, REPLICAS, {0, 3, 6}, every={0, 6}, reference=3),
+        LayersProbe(model.W, REPLICAS, {0, 3, 6}, every={0, 6}, spectra={6}, reference=3),
         HeldOutProbe(model, x[0], y[0], REPLICAS, {0, 6}),
         SymmetryProbe(model, model.shape.activation, x[0], REPLICAS, {0, 6}),
     )
@@ -85,6 +85,16 @@ def test_gradients_are_summed_from_the_first_step_and_the_last_is_that_of_the_ne
     with torch.no_grad():
         expected = [float((a[0] - b[0]).norm() / b[0].norm()) for a, b in zip(model.W, before.W, strict=True)]
     assert ratio == pytest.approx(expected, rel=1e-5)
+
+
+def test_whole_spectra_are_taken_where_they_are_asked_for(seen: tuple[ResidualMLP, Table]) -> None:
+    model, table = seen
+    assert {row.step for row in table.where(measure="continuity.s2_weighted")} == {6}
+    assert {row.step for row in table.where(measure="continuity.v_subspace")} == {0, 3, 6}
+    squares = torch.linalg.svdvals(model.W[1][0].detach().double()).square()
+    shares = squares / squares.sum()
+    (row,) = table.where(run="first", step=6, layer=1, measure="spectrum.effective_rank")
+    assert row.value == pytest.approx(float((-(shares * shares.log()).sum()).exp()), rel=1e-5)
 
 
 def test_rotation_is_measured_from_the_reference_on(seen: tuple[ResidualMLP, Table]) -> None:

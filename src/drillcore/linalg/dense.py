@@ -22,24 +22,27 @@ class Spectrum(NamedTuple):
     V: Tensor
 
 
-def full_spectrum(operator: Operator) -> Spectrum:
-    """All min(out, in) singular values of a dense operator, or the r of a product, with their vectors."""
+def full_spectrum(operator: Operator, count: int | None = None) -> Spectrum:
+    """All min(out, in) singular values of a dense operator, or the r of a product, with their vectors.
+
+    With `count` only so many leading ones of a dense operator, which takes a third of the time.
+    """
     if isinstance(operator, ProductOperator):
         return _of_product(Product(operator.left, operator.right))
     if not isinstance(operator, DenseOperator):
         raise ValueError("the full spectrum needs a matrix that is held")  # as_operator holds all but stacks
     W = operator.W
     if W.shape[0] < W.shape[1]:
-        V, s, U = _of_tall(W.T)
+        V, s, U = _of_tall(W.T, count)
         return Spectrum(U, s, V)
-    return Spectrum(*_of_tall(W))
+    return Spectrum(*_of_tall(W, count))
 
 
-def _of_tall(W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _of_tall(W: Tensor, count: int | None) -> tuple[Tensor, Tensor, Tensor]:
     gram = GramSum(W.shape[1], W.device)
     for _, block in row_blocks(W, 1 << 22):
         gram.add(block.double().contiguous())
-    squares, vectors = gram.eigh()
+    squares, vectors = gram.eigh() if count is None else gram.leading(count)
     s = squares.flip(0).clamp_min(0).sqrt()
     V = vectors.flip(1).float()
     # Below this a value is rounding noise of the Gram matrix and its left vector is not defined: it is zero.

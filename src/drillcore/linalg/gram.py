@@ -59,6 +59,17 @@ class GramSum:
             return torch.from_numpy(values), torch.from_numpy(vectors)
         return tuple(torch.linalg.eigh(self._sum, UPLO="U"))
 
+    def leading(self, count: int) -> tuple[Tensor, Tensor]:
+        """The `count` largest eigenvalues, rising, and their eigenvectors (m × count) in float64."""
+        if self._sum.device.type != "cpu" or count > self.m // 4:  # from there on the whole is no slower
+            values, vectors = self.eigh()
+            return values[-count:], vectors[:, -count:]
+        from scipy.linalg import eigh  # a slow import, and whole spectra do not need it
+
+        wanted = [self.m - count, self.m - 1]
+        values, vectors = eigh(self._sum.numpy(), lower=False, subset_by_index=wanted, check_finite=False)
+        return torch.from_numpy(values), torch.from_numpy(vectors)
+
     def trace(self) -> float:
         """The trace, which is the sum of the squared norms of the rows."""
         return float(self._sum.diagonal().sum())

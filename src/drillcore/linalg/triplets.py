@@ -111,7 +111,7 @@ def operator_triplets(
 
 
 def _by_gram(operator: Operator, k: int, noise: float, *, keep: bool) -> Triplets:
-    U, s, V = full_spectrum(operator)
+    U, s, V = full_spectrum(operator) if keep else full_spectrum(operator, min(k + 1, *operator.shape))
     some = min(k + 1, len(s))
     found = _certified(operator, U[:, :some], V[:, :some], k, noise, 0, "gram", converged=True, last=len(s) <= k)
     if not keep:

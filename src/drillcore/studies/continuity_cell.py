@@ -54,10 +54,10 @@ def cell(task: Task) -> None:
     steps, every = first["steps"], first["probe_every"]
     seen = {*range(0, steps + 1, every), *(s for s in EARLY if s < every), steps}
     replicas = [Replica(run.id, run["seed"]) for run in runs]
-    all_pairs = {0, every, steps // 2 // every * every, steps}
-    layers = LayersProbe(list(model.W), replicas, seen, all_pairs, reference=every)
+    five = {0, every, steps // 4 // every * every, steps // 2 // every * every, steps}
+    layers = LayersProbe(list(model.W), replicas, seen, every=five, spectra=five, reference=every)
     x, y = flat(held_out, batches)
-    symmetry = SymmetryProbe(model, model.shape.activation, x[:BATCH], replicas, all_pairs)
+    symmetry = SymmetryProbe(model, model.shape.activation, x[:BATCH], replicas, five)
     training = Training(
         model, OPTIMISERS[first["optimiser"]].over(model.parameters()), batches.at, losses, steps,
         (layers, HeldOutProbe(model, x, y, replicas, seen), symmetry), save_every=max(every, 250),

@@ -32,7 +32,8 @@ class Replica:
 class LayersProbe:
     """Continuity of the layers' weights and coherence of their gradients, per replica.
 
-    At `every` steps all pairs of layers and the path of v1 are kept, at other steps adjacent pairs. The running sum of
+    At `every` steps all pairs of layers and the path of v1 are kept, at other steps adjacent pairs. Measures that need
+    whole spectra are taken at the steps of `spectra`; they cost three times as much as all others. The running sum of
     the gradients, the first weights and the vectors at step `reference` (the end of the first epoch) are its state.
     """
 
@@ -40,6 +41,7 @@ class LayersProbe:
     replicas: Sequence[Replica]
     steps: Collection[int]
     every: Collection[int] = ()
+    spectra: Collection[int] = ()
     reference: int = 0
     kind: str = "mlp"
     _sums: list[Tensor] = field(init=False)
@@ -53,7 +55,7 @@ class LayersProbe:
 
     def due(self, step: int) -> bool:
         """See `training.Probe`."""
-        return step in self.steps or step in self.every
+        return step in self.steps or step in self.every or step in self.spectra
 
     def after_backward(self, step: int) -> None:
         """Add this step's gradients to the running sums."""
@@ -62,7 +64,7 @@ class LayersProbe:
     def rows(self, step: int) -> Iterator[Row]:
         """Rows of every replica."""
         with torch.no_grad():
-            weights = read_replicas(self.weights, self.kind)
+            weights = read_replicas(self.weights, self.kind, spectrum=step in self.spectra)
             gradients = read_replicas(self._gradients(), self.kind, key="gradients", rank=1, spectrum=False)
             sums = read_replicas(self._sums, self.kind, key="sums", rank=1, spectrum=False)
             if step == self.reference:
@@ -74,7 +76,7 @@ class LayersProbe:
 
     def _of(self, r: int, step: int, weights: KindReading, gradients: KindReading, sums: KindReading) -> Iterator[Row]:
         every = step in self.every
-        for name in SPECTRAL:
+        for name in self._measures(step):
             yield from (row for row in MEASURES[name].rows(weights, name) if every or row.adjacent is not False)
         if every:
             yield from v1_path(weights, "continuity.v1_path")
@@ -88,6 +90,9 @@ class LayersProbe:
         yield from coherence.update_ratio(
             [W[r] for W in self.weights], [W[r] for W in self._first], self.kind, "coherence.update_ratio"
         )
+
+    def _measures(self, step: int) -> list[str]:
+        return [n for n in SPECTRAL if step in self.spectra or "spectrum" not in MEASURES[n].needs]
 
     def _gradients(self) -> list[Tensor]:
         return [W.grad for W in self.weights if W.grad is not None]
