@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from drillcore.data import mnist as module
-from drillcore.data.idx import DataError, read_idx
+from drillcore.data.errors import DataError
+from drillcore.data.idx import read_idx
 from drillcore.data.mnist import SUBSET, fetch_mnist, mnist, mnist_subset, pack_subset
 
 

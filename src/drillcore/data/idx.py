@@ -8,13 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from drillcore.errors import UserError
+from drillcore.data.errors import DataError
 
 Bytes = NDArray[np.uint8]
-
-
-class DataError(UserError):
-    """A data file is missing or is not what it should be; the message says what to do."""
 
 
 def read_idx(path: Path) -> Bytes:

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from drillcore.data.idx import Bytes, DataError, parse_idx, unpacked
+from drillcore.data.errors import DataError
+from drillcore.data.idx import Bytes, parse_idx, unpacked
 from drillcore.runs import atomic_path
 
 Part = Literal["train", "test"]
