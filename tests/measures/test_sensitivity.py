@@ -30,10 +30,10 @@ def dense(f, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("f", "x"), [(squashed, inputs(4, 20) * 0.2), (torch.sin, inputs(3, 2, 5))])
 def test_it_is_the_largest_singular_value_of_the_dense_jacobian(f, x: Tensor) -> None:
-    found = jacobian_norm(f, x, 3000, tol=1e-12)
-    assert found.value == pytest.approx(float(torch.linalg.matrix_norm(dense(f, x), 2)), rel=1e-6)
-    assert found.change < 1e-11
-    assert found.rounds < 3000
+    found = jacobian_norm(f, x, 1000, tol=1e-9)
+    assert found.value == pytest.approx(float(torch.linalg.matrix_norm(dense(f, x), 2)), rel=1e-5)
+    assert found.change < 1e-9
+    assert found.rounds < 1000
     assert float(found.direction.norm()) == pytest.approx(1)
 
 
@@ -74,9 +74,9 @@ def test_a_constant_map_has_none_and_a_broken_one_is_not_hidden() -> None:
 def test_the_trace_is_that_of_the_dense_jacobian() -> None:
     x, A = inputs(5, 20), inputs(20, 20, seed=2)
     exact = float(dense(lambda z: torch.tanh(z @ A), x).trace()) / x.numel()
-    value, stderr = jacobian_trace(Jacobian(lambda z: torch.tanh(z @ A), x), 4000)
+    value, stderr = jacobian_trace(Jacobian(lambda z: torch.tanh(z @ A), x), 400)
     assert abs(value - exact) < 4 * stderr
-    assert stderr < 0.03
+    assert stderr < 0.1
     # a multiple of the identity has no variance
     assert jacobian_trace(Jacobian(lambda z: 0.7 * z, x), 3) == pytest.approx((0.7, 0), abs=1e-14)
 
