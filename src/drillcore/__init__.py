@@ -13,17 +13,21 @@ _PUBLIC = {
     "survey": "drillcore.verbs.survey",
     "describe": "drillcore.verbs.describe",
     "report": "drillcore.pages.page",
+    "signal": "drillcore.verbs.signal",
+    "signal_report": "drillcore.pages.signal_page",
     "study_report": "drillcore.pages.study_page",
     "open_source": "drillcore.weights",
     "InputError": "drillcore.weights",
 }
 
-__all__ = ["InputError", "describe", "open_source", "report", "study_report", "survey"]
+__all__ = ["InputError", "describe", "open_source", "report", "signal", "signal_report", "study_report", "survey"]
 
 if TYPE_CHECKING:
     from drillcore.pages.page import report as report
+    from drillcore.pages.signal_page import signal_report as signal_report
     from drillcore.pages.study_page import study_report as study_report
     from drillcore.verbs.describe import describe as describe
+    from drillcore.verbs.signal import signal as signal
     from drillcore.verbs.survey import survey as survey
     from drillcore.weights import InputError as InputError
     from drillcore.weights import open_source as open_source

@@ -1,6 +1,5 @@
 """Commands, exit codes and errors. Nothing heavy is imported before a command runs."""
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,9 @@ from cyclopts import App, Parameter
 
 import drillcore
 from drillcore.cli import screen
+from drillcore.cli.signal_command import signal
 from drillcore.cli.study_commands import study_app
+from drillcore.cli.threads import use_threads
 from drillcore.errors import UserError
 
 DONE, LEFT_OUT, BAD_INPUT, STOPPED = 0, 1, 2, 130
@@ -26,6 +27,7 @@ app = App(
     help_epilogue="Exit codes: 0 done · 1 done, with named tensors left out · 2 bad input · 130 stopped.",
 )
 
+app.command(signal)
 app.command(study_app)
 
 Checkpoint = Annotated[str, Parameter(help="File, folder or Hugging Face id of the model.")]
@@ -66,7 +68,7 @@ def survey(
 
     `drillcore survey ./model.gguf --measures v1,u1 --quiet`
     """
-    _use_threads(threads)
+    use_threads(threads)
     folder = out or Path(f"survey-{Path(checkpoint.rstrip('/')).name}")
     with screen.progress(quiet=quiet) as bar:
         result = drillcore.survey(
@@ -136,18 +138,6 @@ def _guarded(job: Callable[[], Any]) -> int:
 
 def _code(census: Any) -> int:
     return LEFT_OUT if census.left_out else DONE
-
-
-def _use_threads(threads: int | None) -> None:
-    """Settings that the numeric libraries read when they start.
-
-    torch and NumPy bring a thread pool each, whose idle threads spin for the work of the other: they are told to sleep.
-    """
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-    os.environ.setdefault("GOMP_SPINCOUNT", "0")
-    if threads is not None:
-        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"):
-            os.environ[name] = str(max(1, threads))
 
 
 def _words(text: str | None) -> list[str] | None:

@@ -111,7 +111,7 @@ def _transformers(path: object) -> Any:
     return transformers
 
 
-def tokens(
+def tokens_of(
     running: Running, *, text: Path | None, given: Tensor | None, tokenizer: str | None, context: int | None, count: int
 ) -> Tensor:
     """Windows of tokens (count × context) for the model: those given, or of a text.

@@ -14,7 +14,7 @@ from drillcore.measures.signal import Overflow, first_overflow
 from drillcore.runs import write_text
 from drillcore.table import Row, Table
 from drillcore.verbs.provenance import provenance
-from drillcore.verbs.running import Running, load, require_memory, tokens
+from drillcore.verbs.running import Running, load, require_memory, tokens_of
 from drillcore.verbs.signal_pass import backward_pass, forward_pass, sensitivity_pass, transport_pass
 from drillcore.weights import InputError
 
@@ -65,7 +65,7 @@ class Signal:
 
 
 def signal(
-    target: object, *, text: Path | None = None, tokens_given: Tensor | None = None, tokenizer: str | None = None,
+    target: object, *, text: Path | None = None, tokens: Tensor | None = None, tokenizer: str | None = None,
     context: int | None = None, windows: int = 8, batch: int = 4, backward: bool = True, sensitivity: bool = True,
     rounds: int = 12, dtype: Literal["float32", "bfloat16", "float16"] = "float32", device: str = "cpu",
     roles: Path | None = None, told: Callable[[Needs], None] = lambda needs: None,
@@ -76,7 +76,7 @@ def signal(
     Args:
         target: a folder, a Hugging Face id, or a live ``torch.nn.Module`` that takes tokens (windows × positions).
         text: a UTF-8 file, plain or .gz.
-        tokens_given: windows × positions of tokens instead of a text.
+        tokens: windows × positions of tokens instead of a text.
         tokenizer: folder or id of a tokenizer, where the model's folder has none.
         context: tokens in a window; 512, or what the model takes, by default.
         windows: how many windows of the text.
@@ -97,7 +97,7 @@ def signal(
     started = time.perf_counter()
     _check(windows, batch, rounds, context)
     running = load(target, dtype=DTYPES[dtype], device=device, roles=roles)
-    ids = tokens(running, text=text, given=tokens_given, tokenizer=tokenizer, context=context, count=windows).to(device)
+    ids = tokens_of(running, text=text, given=tokens, tokenizer=tokenizer, context=context, count=windows).to(device)
     needs = needed(running, ids[:batch], backward=backward)
     told(needs)
     require_memory(needs.total - needs.weights, device, running.label)
