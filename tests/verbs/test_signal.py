@@ -314,7 +314,7 @@ def test_the_command_runs_a_real_encoder_on_text(
     assert "12 residual adds" in " ".join(said.out.split())
     assert "needs about" in said.err
     saved = json.loads((out / "signal.json").read_text())
-    assert saved["provenance"]["loss"].startswith("a fixed random direction")
+    assert "a fixed random direction" in saved["provenance"]["loss"]
     assert len(drillcore.signal(str(minilm), text=text, context=16, windows=1, sensitivity=False).rows) > 500
     page = (out / "report.html").read_text()
     assert "Along the stream" in page

@@ -84,9 +84,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
 
 def _show(result: "Signal") -> None:
     """One line a site: size of the stream, what was added, how sensitive it is."""
-    from drillcore.pages.signal_page import findings
-
-    for sentence in findings(result):
+    for sentence in result.findings:
         say(sentence)
     rows = {(r.stack, r.site, r.measure): r for r in result.rows if r.subset in (None, "all")}
     table = plain("The stream, and what each half-step adds to it")

@@ -15,6 +15,7 @@ from drillcore.runs import write_text
 from drillcore.table import Row, Table
 from drillcore.verbs.provenance import provenance
 from drillcore.verbs.running import Running, load, require_memory, tokens_of
+from drillcore.verbs.signal_findings import findings
 from drillcore.verbs.signal_pass import backward_pass, forward_pass, sensitivity_pass, transport_pass
 from drillcore.weights import InputError
 
@@ -54,12 +55,19 @@ class Signal:
     needs: Needs
     provenance: Mapping[str, Any]
 
+    @property
+    def findings(self) -> list[str]:
+        """What was seen, in sentences."""
+        return list(findings(self.rows, self.overflows))
+
     def save(self, folder: Path) -> list[Path]:
         """Write rows.parquet and signal.json into `folder`, each atomically."""
         rows, summary = Path(folder) / "rows.parquet", Path(folder) / "signal.json"
         self.rows.save(rows)
-        value = {"overflows": [asdict(o) for o in self.overflows], "needs": asdict(self.needs),
-                 "provenance": dict(self.provenance)}  # fmt: skip
+        value = {
+            "findings": self.findings, "overflows": [asdict(o) for o in self.overflows], "needs": asdict(self.needs),
+            "provenance": dict(self.provenance),
+        }  # fmt: skip
         write_text(summary, json.dumps(value, indent=1, ensure_ascii=False))
         return [rows, summary]
 
