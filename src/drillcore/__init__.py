@@ -13,6 +13,7 @@ _PUBLIC = {
     "survey": "drillcore.verbs.survey",
     "describe": "drillcore.verbs.describe",
     "report": "drillcore.pages.page",
+    "rescale": "drillcore.verbs.rescale",
     "signal": "drillcore.verbs.signal",
     "signal_report": "drillcore.pages.signal_page",
     "study_report": "drillcore.pages.study_page",
@@ -20,13 +21,14 @@ _PUBLIC = {
     "InputError": "drillcore.weights",
 }
 
-__all__ = ["InputError", "describe", "open_source", "report", "signal", "signal_report", "study_report", "survey"]
+__all__ = ["InputError", "describe", "open_source", "report", "rescale", "signal", "signal_report", "study_report", "survey"]
 
 if TYPE_CHECKING:
     from drillcore.pages.page import report as report
     from drillcore.pages.signal_page import signal_report as signal_report
     from drillcore.pages.study_page import study_report as study_report
     from drillcore.verbs.describe import describe as describe
+    from drillcore.verbs.rescale import rescale as rescale
     from drillcore.verbs.signal import signal as signal
     from drillcore.verbs.survey import survey as survey
     from drillcore.weights import InputError as InputError

@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 
 import drillcore
 from drillcore.cli import screen
+from drillcore.cli.rescale_command import rescale
 from drillcore.cli.signal_command import signal
 from drillcore.cli.study_commands import study_app
 from drillcore.cli.threads import use_threads
@@ -28,6 +29,7 @@ app = App(
 )
 
 app.command(signal)
+app.command(rescale)
 app.command(study_app)
 
 Checkpoint = Annotated[str, Parameter(help="File, folder or Hugging Face id of the model.")]
