@@ -1,18 +1,21 @@
 """Commands, exit codes and errors. Nothing heavy is imported before a command runs."""
 
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, Token
 
 import drillcore
 from drillcore.cli import screen
 from drillcore.cli.study_commands import study_app
 from drillcore.errors import UserError
 
+_MOST_THREADS = 1024
+_LAYER = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 DONE, LEFT_OUT, BAD_INPUT, STOPPED = 0, 1, 2, 130
 
 app = App(
@@ -28,6 +31,11 @@ app = App(
 
 app.command(study_app)
 
+def _whole(_: Any, tokens: Sequence[Token]) -> int:
+    """A whole number as it is written: Cyclopts itself would round 1.5."""
+    return int(tokens[0].value)
+
+
 Checkpoint = Annotated[str, Parameter(help="File, folder or Hugging Face id of the model.")]
 Roles = Annotated[Path | None, Parameter(help="TOML file with the roles of an unknown family (see CONTRIBUTING.md).")]
 ConfigFile = Annotated[Path | None, Parameter(help="config.json to use instead of the one beside the weights.")]
@@ -39,7 +47,7 @@ def survey(
     checkpoint: Checkpoint,
     *,
     out: Annotated[Path | None, Parameter(help="Folder for the results; ./survey-NAME by default.")] = None,
-    rank: Annotated[int, Parameter(help="Dimension of the leading subspaces.")] = 8,
+    rank: Annotated[int, Parameter(converter=_whole, help="Dimension of the leading subspaces.")] = 8,
     measures: Annotated[str | None, Parameter(help="Comma list of measures or groups, e.g. v1,u1 or spectrum.")] = None,
     kinds: Annotated[str | None, Parameter(help="Comma list of kinds, e.g. q,k,up or embed.")] = None,
     layers: Annotated[str | None, Parameter(help="Layers, e.g. 0-7,12.")] = None,
@@ -52,7 +60,7 @@ def survey(
     config: ConfigFile = None,
     base: Base = None,
     device: Annotated[str, Parameter(help="cpu, or a CUDA device such as cuda:0.")] = "cpu",
-    threads: Annotated[int | None, Parameter(help="CPU threads; all cores by default.")] = None,
+    threads: Annotated[int | None, Parameter(converter=_whole, help="CPU threads; all cores by default.")] = None,
     quiet: Annotated[bool, Parameter(help="No progress bar and no table; only errors and the paths.")] = False,
 ) -> int:
     """Survey a checkpoint from its weights alone: what its layers share and what its embedding packs.
@@ -68,6 +76,7 @@ def survey(
     """
     _use_threads(threads)
     folder = out or Path(f"survey-{Path(checkpoint.rstrip('/')).name}")
+    _check_folder(folder)
     with screen.progress(quiet=quiet) as bar:
         result = drillcore.survey(
             checkpoint, rank=rank, measures=_words(measures), kinds=_words(kinds), layers=_layers(layers),
@@ -146,8 +155,19 @@ def _use_threads(threads: int | None) -> None:
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     os.environ.setdefault("GOMP_SPINCOUNT", "0")
     if threads is not None:
+        if not 1 <= threads <= _MOST_THREADS:
+            raise drillcore.InputError(f"is 1 to {_MOST_THREADS}, not {threads}", where="--threads",
+                                       remedy="leave it out to use all cores")  # fmt: skip
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS"):
-            os.environ[name] = str(max(1, threads))
+            os.environ[name] = str(threads)
+
+
+def _check_folder(folder: Path) -> None:
+    """Say before the work that the results could not be written after it; nothing is made yet."""
+    place = next(p for p in (folder, *folder.absolute().parents) if os.path.lexists(p))
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        why = "is not a folder" if not place.is_dir() else "cannot be written (no permission)"
+        raise drillcore.InputError(f"{place} {why}", where="--out", remedy="give another folder for the results")
 
 
 def _words(text: str | None) -> list[str] | None:
@@ -160,8 +180,10 @@ def _layers(text: str | None) -> list[int] | None:
         return None
     chosen: list[int] = []
     for word in _words(text) or []:
-        first, dash, last = word.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise drillcore.InputError(f"{word!r} is not a layer", where="--layers", remedy="write for example 0-7,12")
-        chosen += range(int(first), int(last or first) + 1)
+        found = _LAYER.fullmatch(word)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if first > last:
+            what = "counts down" if found else "is not a layer"
+            raise drillcore.InputError(f"{word!r} {what}", where="--layers", remedy="write for example 0-7,12")
+        chosen += range(first, last + 1)
     return chosen

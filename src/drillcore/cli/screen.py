@@ -3,12 +3,14 @@
 import contextlib
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
@@ -16,14 +18,14 @@ if TYPE_CHECKING:
     from drillcore.verbs.survey import Survey
     from drillcore.weights import Assignment, Entry
 
-_out = Console(highlight=False, soft_wrap=False)
-_err = Console(stderr=True, highlight=False)
+_out = Console(highlight=False, soft_wrap=False, emoji=False)
+_err = Console(stderr=True, highlight=False, emoji=False)
 _COLOURS = {"unknown": "red", "missing": "red", "skipped": "yellow", "ignored": "dim"}
 
 
 def error(text: str) -> None:
     """Print an error: what was wrong, where, what to do."""
-    _err.print(f"[bold red]error[/]: {_escaped(text)}")
+    _err.print("[bold red]error[/]: " + "\n".join(map(_escaped, text.split("\n"))))
 
 
 @contextlib.contextmanager
@@ -42,13 +44,33 @@ def progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
 def show_survey(survey: "Survey") -> None:
     """Print one line per kind, the superposition lines, and what was left out."""
     census = survey.census
-    _out.print(f"[bold]{_escaped(str(survey.provenance['source']))}[/]  {census.family} (by {census.decided_by}), "
+    _out.print(f"[bold]{_escaped(str(survey.provenance['source']))}[/]  {_escaped(census.family)} (by {census.decided_by}), "
                f"{len(census.entries)} tensors, {_size(census.nbytes)}")  # fmt: skip
-    if survey.summary:
+    if any(x.mean is not None or x.subspace is not None for s in survey.summary for x in (s.v, s.u)):
         _out.print(_kind_table(survey))
+    else:
+        _show_counts(survey)
     if lines := list(_superposition_lines(survey)):
         _out.print(_superposition_table(lines))
+    _show_statuses(survey)
     _show_left_out(census.left_out)
+
+
+def _show_counts(survey: "Survey") -> None:
+    """Where no leading vectors were compared: how many numbers each measure gave; the report shows them."""
+    found = Counter(r.measure for r in survey.rows if r.value is not None and r.measure.split(".")[0] != "superposition")
+    for measure, count in found.items():
+        _out.print(f"{measure}: {count} numbers, in rows.parquet and the report")
+
+
+def _show_statuses(survey: "Survey") -> None:
+    """What has no number and why, one line a status."""
+    without = [r for r in survey.rows if r.value is None and r.status != "not-applicable"]
+    for status, count in Counter(r.status for r in without).items():
+        first = next(r for r in without if r.status == status)
+        where = " ".join(str(x) for x in (first.stack, first.kind, first.layer) if x not in (None, ""))
+        _out.print(f"[yellow]{count} without a number[/] ({status}), first {first.measure} of {_escaped(where)}: "
+                   f"{_escaped(first.reason or '')}", soft_wrap=True)  # fmt: skip
 
 
 def _kind_table(survey: "Survey") -> Table:
@@ -60,9 +82,10 @@ def _kind_table(survey: "Survey") -> Table:
     for s in survey.summary:
         headline, control = (s.u, s.v) if s.faces == "out" else (s.v, s.u)
         cells = [f"[bold]{_number(x.mean)}[/]" if x is headline else _number(x.mean) for x in (s.v, s.u)]
-        dull = "" if control.word in ("at chance", "not measured") else f" [dim](other side: {control.word})[/]"
+        other = "v1" if headline is s.u else "u1"
+        dull = "" if control.word in ("at chance", "not measured") else f"\n[dim]{other}: {control.word}[/]"
         table.add_row(
-            f"{s.stack} {s.kind}".strip(), *cells, f"{_number(s.v.null)}, {_number(s.u.null)}",
+            _escaped(f"{s.stack} {s.kind}".strip()), *cells, f"{_number(s.v.null)}, {_number(s.u.null)}",
             _number(headline.subspace), f"{s.identifiable}/{s.layers}", s.verdict + dull,
         )  # fmt: skip
     table.caption = (
@@ -98,7 +121,7 @@ def _superposition_table(lines: list[dict[str, float]]) -> Table:
     for _, title in _SHOWN:
         table.add_column(title, justify="right")
     for line in lines[:24]:
-        table.add_row(str(line["where"]), *(_number(line.get(name)) for name, _ in _SHOWN))
+        table.add_row(_escaped(str(line["where"])), *(_number(line.get(name)) for name, _ in _SHOWN))
     more = f" · {len(lines) - 24} more in the report" if len(lines) > 24 else ""
     table.caption = (
         f"overlap²: mean squared cosine; × m is 1 for random directions · φ½: norm above half the median{more}"
@@ -116,22 +139,25 @@ def show_census(found: "Assignment", *, every: bool) -> None:
     """Print the census: counts, then one line per pattern (or per tensor)."""
     census = found.census
     counts = ", ".join(f"{n} {state}" for state, n in sorted(census.count().items(), key=lambda c: -c[1]))
-    _out.print(f"family [bold]{census.family}[/] (by {census.decided_by}); {_size(census.nbytes)}; {counts}")
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("tensor", "×", "shape", "dtype", "state", "what it is"):
-        table.add_column(name, overflow="fold")
+    usual = Counter(e.dtype for e in census.entries if e.dtype).most_common(1)[0][0]  # named once, to save its column
+    _out.print(f"family [bold]{_escaped(census.family)}[/] (by {census.decided_by}); {_size(census.nbytes)}, {usual} "
+               f"where nothing else is said; {counts}")  # fmt: skip
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name, share in (("tensor", 3), ("×", None), ("shape", None), ("state", None), ("what it is", 2)):
+        table.add_column(name, overflow="fold", no_wrap=name == "state", ratio=share)
     for entries in _patterns(census.entries, every):
         first, colour = entries[0], _COLOURS.get(entries[0].state, "")
-        shape = " × ".join(map(str, first.shape))
+        shape = " × ".join(map(str, first.shape)) + (f"\n{first.dtype}" if first.dtype != usual else "")
         name, detail = first.tensor, first.detail
         if len(entries) > 1:
             name, detail = _STAR.sub("*", name), re.sub(r"(layer|expert) \d+", r"every \1", detail)
         state = f"[{colour}]{first.state}[/]" if colour else first.state
-        table.add_row(_escaped(name), str(len(entries)), shape, first.dtype, state, _escaped(detail))
+        table.add_row(_escaped(name), str(len(entries)), shape, state, _escaped(detail))
     _out.print(table)
     _show_left_out(census.left_out)
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _STAR = re.compile(r"(?<![A-Za-z_])\d+(?![A-Za-z_])")
 
 
@@ -160,7 +186,7 @@ def _show_left_out(entries: "tuple[Entry, ...]") -> None:
 def _number(value: float | None) -> str:
     if value is None:
         return "–"
-    if value == int(value) and abs(value) >= 10:
+    if value == int(value) and (value == 0 or abs(value) >= 10):
         return f"{int(value)}"
     return f"{value:.4f}" if abs(value) < 100 else f"{value:.1f}"
 
@@ -174,4 +200,5 @@ def _size(nbytes: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
+    """Text of a file as it is, whatever it holds: no markup, nothing that moves the cursor."""
+    return escape(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text))

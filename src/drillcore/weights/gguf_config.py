@@ -38,12 +38,13 @@ def gguf_config(metadata: Mapping[str, Any], specs: Mapping[str, TensorSpec]) ->
         value = metadata.get(f"{arch}.{key}")
         if isinstance(value, list):
             value = value[0] if len(set(value)) == 1 else None
-        if value is not None:
+        if isinstance(value, int) and not isinstance(value, bool):
             config[word] = value
     if "token_embd.weight" in specs:
         config["vocab_size"] = specs["token_embd.weight"].shape[0]
-    if "v_head_dim" in config:
-        config["qk_nope_head_dim"] = metadata[f"{arch}.attention.key_length_mla"] - config["rotary_dim"]
+    whole = metadata.get(f"{arch}.attention.key_length_mla")  # of a head, with its rotated part
+    if isinstance(whole, int) and "rotary_dim" in config:
+        config["qk_nope_head_dim"] = whole - config["rotary_dim"]
     causal = metadata.get(f"{arch}.attention.causal", "bert" not in arch and arch != "t5encoder")
     return config | _facts(specs, arch) | {"architectures": ["GgufForCausalLM" if causal else "GgufModel"]}
 
