@@ -33,6 +33,7 @@ class MatrixSpec:
     split: tuple[str, ...] = ()  # the kinds inside a fused matrix, in order
     layout: str = ""
     sizes: tuple[str, ...] = ()  # configuration keys of the part sizes, where they are not heads × head_dim
+    groups: int = 1  # how often the "equal" layout repeats
     kv_heads: int | None = None  # where the layout fixes it (multi-query)
     orientation: Orientation | None = None
     reads: str | None = None

@@ -157,7 +157,7 @@ def _sizes(case: MatrixSpec, out: int, config: Mapping[str, Any]) -> tuple[int, 
     """(groups, rows of each part in one group) of a fused matrix."""
     parts = len(case.split)
     if case.layout == "equal":
-        return 1, [out // parts] * parts
+        return case.groups, [out // parts // case.groups] * parts
     if case.layout == "interleaved":
         return out // parts, [1] * parts
     if case.sizes:

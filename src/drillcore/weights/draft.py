@@ -14,7 +14,7 @@ from drillcore.weights.role import Norm, Orientation, Weight
 from drillcore.weights.source import Source, TensorSpec
 
 _CHECK = "check the download, or a shard is missing"
-_HEADED = ("LMHead", "ForCausalLM", "ConditionalGeneration", "MaskedLM", "PreTraining", "DoubleHeads")
+_HEADED = ("LMHead", "ForCausalLM", "ConditionalGeneration", "MaskedLM", "PreTraining", "DoubleHeads", "MTModel")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _OTHER_STREAM = frozenset({"cross_k", "cross_v"})  # they read the encoder's stream, which may have another width
 
