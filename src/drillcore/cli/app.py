@@ -11,7 +11,6 @@ from cyclopts import App, Parameter, Token
 
 import drillcore
 from drillcore.cli import screen
-from drillcore.cli.study_commands import study_app
 from drillcore.errors import UserError
 
 _MOST_THREADS = 1024
@@ -29,7 +28,14 @@ app = App(
     help_epilogue="Exit codes: 0 done · 1 done, with named tensors left out · 2 bad input · 130 stopped.",
 )
 
-app.command(study_app)
+_STUDY_HELP = """Run an experiment of many small trainings and decide its claims.
+
+`drillcore study run continuity-mlp` does what is missing, `verify` decides the claims, `report` draws the page. A
+study of your own is one Python file (CONTRIBUTING.md), given by its path.
+"""
+# By its import path: what a study needs is imported when one is asked for.
+app.command("drillcore.cli.study_commands:study_app", name="study", help=_STUDY_HELP)
+
 
 def _whole(_: Any, tokens: Sequence[Token]) -> int:
     """A whole number as it is written: Cyclopts itself would round 1.5."""

@@ -44,8 +44,9 @@ def progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
 def show_survey(survey: "Survey") -> None:
     """Print one line per kind, the superposition lines, and what was left out."""
     census = survey.census
-    _out.print(f"[bold]{_escaped(str(survey.provenance['source']))}[/]  {_escaped(census.family)} (by {census.decided_by}), "
-               f"{len(census.entries)} tensors, {_size(census.nbytes)}")  # fmt: skip
+    _out.print(f"[bold]{_escaped(str(survey.provenance['source']))}[/]", soft_wrap=True)
+    _out.print(f"{_escaped(census.family)} (by {census.decided_by}), {len(census.entries)} tensors, "
+               f"{_size(census.nbytes)}")  # fmt: skip
     if any(x.mean is not None or x.subspace is not None for s in survey.summary for x in (s.v, s.u)):
         _out.print(_kind_table(survey))
     else:
@@ -58,7 +59,9 @@ def show_survey(survey: "Survey") -> None:
 
 def _show_counts(survey: "Survey") -> None:
     """Where no leading vectors were compared: how many numbers each measure gave; the report shows them."""
-    found = Counter(r.measure for r in survey.rows if r.value is not None and r.measure.split(".")[0] != "superposition")
+    found = Counter(
+        r.measure for r in survey.rows if r.value is not None and r.measure.split(".")[0] != "superposition"
+    )
     for measure, count in found.items():
         _out.print(f"{measure}: {count} numbers, in rows.parquet and the report")
 
@@ -110,7 +113,8 @@ def _superposition_lines(survey: "Survey") -> Iterator[dict[str, float]]:
     yield from lines.values()
 
 
-_SHOWN = (("n", "n"), ("m", "m"), ("norm_mean", "norm"), ("phi_half_relative", "φ½"),
+_COUNTS = (("n", "n"), ("m", "m"))
+_SHOWN = (("norm_mean", "norm"), ("phi_half_relative", "φ½"),
           ("mean_sq_overlap", "overlap²"), ("mean_sq_overlap_x_m", "× m"), ("variance_ratio", "var/random"),
           ("max_overlap", "max |cos|"))  # fmt: skip
 
@@ -118,10 +122,11 @@ _SHOWN = (("n", "n"), ("m", "m"), ("norm_mean", "norm"), ("phi_half_relative", "
 def _superposition_table(lines: list[dict[str, float]]) -> Table:
     table = _plain("Superposition: n directions in m dimensions")
     table.add_column("rows")
-    for _, title in _SHOWN:
+    for _, title in (*_COUNTS, *_SHOWN):
         table.add_column(title, justify="right")
     for line in lines[:24]:
-        table.add_row(_escaped(str(line["where"])), *(_number(line.get(name)) for name, _ in _SHOWN))
+        counts = (_number(line.get(name), digits=0) for name, _ in _COUNTS)
+        table.add_row(_escaped(str(line["where"])), *counts, *(_number(line.get(name)) for name, _ in _SHOWN))
     more = f" · {len(lines) - 24} more in the report" if len(lines) > 24 else ""
     table.caption = (
         f"overlap²: mean squared cosine; × m is 1 for random directions · φ½: norm above half the median{more}"
@@ -183,12 +188,10 @@ def _show_left_out(entries: "tuple[Entry, ...]") -> None:
                    + (f"\n    what to do: {_escaped(remedy)}" if remedy else ""), soft_wrap=True)  # fmt: skip
 
 
-def _number(value: float | None) -> str:
+def _number(value: float | None, digits: int = 4) -> str:
     if value is None:
         return "–"
-    if value == int(value) and (value == 0 or abs(value) >= 10):
-        return f"{int(value)}"
-    return f"{value:.4f}" if abs(value) < 100 else f"{value:.1f}"
+    return f"{value:.{digits}f}" if abs(value) < 100 or digits == 0 else f"{value:.1f}"
 
 
 def _size(nbytes: float) -> str:

@@ -31,7 +31,7 @@ def row_blocks(W: Tensor, elements: int) -> Iterator[tuple[int, Tensor]]:
         yield start, W[start : start + rows]
 
 
-_LEAST, _MOST = 1e-15, 1e18  # ‖W‖_F: outside, the products that the solvers form leave the range of float32
+_LEAST, _MOST = 1e-15, 1e19  # ‖W‖_F: outside, the products that the solvers form leave the range of float32
 
 
 class NonFiniteError(ValueError):

@@ -82,7 +82,15 @@ def _score(architecture: Architecture, names: list[_Name]) -> tuple[int, ...]:
     missing = len(architecture.block_norms() - used)
     plain = not any(isinstance(c, NormSpec) and c.zero_centered for p in architecture.patterns for c in p.cases)
     agreeing = max(widths.values(), default=0)
-    return matrices, tensors, agreeing, -missing, plain, len(used) - len(architecture.index), len(architecture.model_types)
+    return (
+        matrices,
+        tensors,
+        agreeing,
+        -missing,
+        plain,
+        len(used) - len(architecture.index),
+        len(architecture.model_types),
+    )
 
 
 def _stream_sides(pattern: Pattern, shape: tuple[int, ...]) -> Iterator[int]:

@@ -5,9 +5,9 @@ from typing import Any
 
 from drillcore.weights.source import Config, TensorSpec
 
-# Architectures whose converter reorders the rows of q and k (llama.cpp, conversion/*.py: `permute` of LlamaModel, of its
-# subclasses without `undo_permute = False`, and of the classes that copy it; read in 2026). Apertus, Llama 4, AFMoE and
-# CogVLM inherit from LlamaModel and do not reorder.
+# Architectures whose converter reorders the rows of q and k (llama.cpp, conversion/*.py, read in 2026: `permute` of
+# LlamaModel, of its subclasses without `undo_permute = False`, and of the classes that copy it). Apertus, Llama 4,
+# AFMoE and CogVLM inherit from LlamaModel and do not reorder.
 PERMUTED = frozenset({
     "llama", "llama-embed", "mistral3", "deci", "baichuan", "xverse", "internlm2", "minicpm", "olmo", "arctic",
     "deepseek", "granite", "granitemoe", "granitehybrid", "chameleon", "bailingmoe", "smollm3", "arcee", "llada",
