@@ -256,3 +256,47 @@ def test_a_control_above_chance_is_said_in_a_line_of_its_own(
     (at,) = (i for i, line in enumerate(lines) if line.split()[:1] == ["up"])
     assert lines[at].rstrip().endswith("shared input space")
     assert lines[at + 1].strip() == "u1: one-signed"
+
+
+LIMITED = (
+    "import resource, sys\n"
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)\n"
+    "from drillcore.cli import main; main()"
+)
+
+
+@pytest.mark.parametrize(("limit", "name", "kept"), [(2000, "rows.parquet", 0), (100_000, "report.html", 2)])
+def test_a_disk_that_takes_no_more_is_said_with_the_file(
+    limit: int, name: str, kept: int, small: Path, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands for the disk: here the libraries that write meet it, not a stand-in."""
+    words = [
+        sys.executable,
+        "-c",
+        LIMITED,
+        str(limit),
+        "survey",
+        str(small),
+        "--out",
+        str(tmp_path),
+        "--measures",
+        "v1",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert f"{name}:Filetoolarge" in "".join(done.stderr.split())  # a long path is folded
+    assert len(list(tmp_path.iterdir())) == kept
+
+
+def test_a_terminal_of_few_signs_is_no_fault(small: Path) -> None:
+    done = drillcore("describe", small, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert r"\xd7" in done.stdout
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/model\xff")
+    Path(folder).mkdir()
+    assert run(["describe", folder]) == 2
+    assert "the name is not UTF-8" in " ".join(capfd.readouterr().err.split())

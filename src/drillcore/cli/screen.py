@@ -85,11 +85,13 @@ def _kind_table(survey: "Survey") -> Table:
     for s in survey.summary:
         headline, control = (s.u, s.v) if s.faces == "out" else (s.v, s.u)
         cells = [f"[bold]{_number(x.mean)}[/]" if x is headline else _number(x.mean) for x in (s.v, s.u)]
+        whole = headline.subspace_null is not None and headline.subspace_null >= 1  # of all dimensions: always 1
+        subspace = None if whole else headline.subspace
         other = "v1" if headline is s.u else "u1"
         dull = "" if control.word in ("at chance", "not measured") else f"\n[dim]{other}: {control.word}[/]"
         table.add_row(
             _escaped(f"{s.stack} {s.kind}".strip()), *cells, f"{_number(s.v.null)}, {_number(s.u.null)}",
-            _number(headline.subspace), f"{s.identifiable}/{s.layers}", s.verdict + dull,
+            _number(subspace), f"{s.identifiable}/{s.layers}", s.verdict + dull,
         )  # fmt: skip
     table.caption = (
         "subspace: overlap of the leading subspaces on the side that faces the stream · "
@@ -114,7 +116,7 @@ def _superposition_lines(survey: "Survey") -> Iterator[dict[str, float]]:
 
 
 _COUNTS = (("n", "n"), ("m", "m"))
-_SHOWN = (("norm_mean", "norm"), ("phi_half_relative", "φ½"),
+_SHOWN = (("norm_mean", "norm"), ("phi_half_relative", "> ½med"),
           ("mean_sq_overlap", "overlap²"), ("mean_sq_overlap_x_m", "× m"), ("variance_ratio", "var/random"),
           ("max_overlap", "max |cos|"))  # fmt: skip
 
@@ -128,9 +130,7 @@ def _superposition_table(lines: list[dict[str, float]]) -> Table:
         counts = (_number(line.get(name), digits=0) for name, _ in _COUNTS)
         table.add_row(_escaped(str(line["where"])), *counts, *(_number(line.get(name)) for name, _ in _SHOWN))
     more = f" · {len(lines) - 24} more in the report" if len(lines) > 24 else ""
-    table.caption = (
-        f"overlap²: mean squared cosine; × m is 1 for random directions · φ½: norm above half the median{more}"
-    )
+    table.caption = f"overlap²: mean squared cosine; × m is 1 for random directions · > ½med: share of rows longer than half the median{more}"
     return table
 
 

@@ -37,6 +37,8 @@ def open_source(target: object, *, config: Path | None = None, base: object = No
     label = str(target)
     if not label:
         raise InputError("an empty name is no checkpoint", remedy="give a file, a folder or a Hugging Face id")
+    if not label.isprintable() and any("\udc80" <= sign <= "\udcff" for sign in label):
+        raise InputError("the name is not UTF-8", where=ascii(label), remedy="rename the file or folder")
     path = _expanded(label)
     if path.is_file() and path.stem == "adapter_model" and (path.parent / "adapter_config.json").exists():
         path = path.parent
