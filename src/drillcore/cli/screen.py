@@ -130,7 +130,10 @@ def _superposition_table(lines: list[dict[str, float]]) -> Table:
         counts = (_number(line.get(name), digits=0) for name, _ in _COUNTS)
         table.add_row(_escaped(str(line["where"])), *counts, *(_number(line.get(name)) for name, _ in _SHOWN))
     more = f" · {len(lines) - 24} more in the report" if len(lines) > 24 else ""
-    table.caption = f"overlap²: mean squared cosine; × m is 1 for random directions · > ½med: share of rows longer than half the median{more}"
+    table.caption = (
+        "overlap²: mean squared cosine; × m is 1 for random directions · > ½med: share of rows longer than half "
+        f"the median{more}"
+    )
     return table
 
 
