@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -213,3 +214,89 @@ def test_ctrl_c_leaves_no_half_file(small: Path, tmp_path: Path) -> None:
     assert "stopped" in error
     assert "Traceback" not in error
     assert not (tmp_path / "out").exists()
+
+
+def test_help_imports_nothing_of_the_studies() -> None:
+    code = (
+        "import sys\n"
+        "from drillcore.cli.app import run\n"
+        "run(['--help'])\n"
+        "print(sorted(m for m in sys.modules if m.split('.')[0] in ('torch', 'polars', 'numpy') or 'stud' in m))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "Run an experiment of many small trainings" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_what_has_no_number_is_said_with_its_reason(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    zero = {f"model.layers.{i}.self_attn.q_proj.weight": torch.zeros(16, 16) for i in range(2)}
+    save_file(zero | {"model.embed_tokens.weight": torch.randn(9, 16)}, tmp_path / "model.safetensors")
+    words = ["survey", str(tmp_path), "--out", str(tmp_path / "out"), "--measures"]
+    assert run([*words, "v1,superposition"]) == 0
+    printed = capfd.readouterr().out
+    assert "continuity.v1 of q 0: the matrix of layer 0 is all zero" in printed
+    assert "not measured" not in printed
+    assert re.search(r"^ embed +9 +16 ", printed, flags=re.MULTILINE)
+    assert run([*words, "sigma1"]) == 0
+    assert "spectrum.sigma1: 2 numbers, in rows.parquet and the report" in capfd.readouterr().out
+
+
+def test_a_control_above_chance_is_said_in_a_line_of_its_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that share a large constant align on the side of the heads as well: one-signed, and only a control."""
+    monkeypatch.setenv("COLUMNS", "80")
+    random = torch.Generator().manual_seed(3)
+    v = torch.randn(64, generator=random)
+    layers = {f"model.layers.{i}.mlp.up_proj.weight": torch.ones(96, 1) * v + torch.randn(96, 64, generator=random) / 4
+              for i in range(4)}  # fmt: skip
+    save_file(layers, tmp_path / "model.safetensors")
+    assert run(["survey", str(tmp_path), "--out", str(tmp_path / "out"), "--measures", "v1,u1"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    (at,) = (i for i, line in enumerate(lines) if line.split()[:1] == ["up"])
+    assert lines[at].rstrip().endswith("shared input space")
+    assert lines[at + 1].strip() == "u1: one-signed"
+
+
+LIMITED = (
+    "import resource, sys\n"
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)\n"
+    "from drillcore.cli import main; main()"
+)
+
+
+@pytest.mark.parametrize(("limit", "name", "kept"), [(2000, "rows.parquet", 0), (100_000, "report.html", 2)])
+def test_a_disk_that_takes_no_more_is_said_with_the_file(
+    limit: int, name: str, kept: int, small: Path, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands for the disk: here the libraries that write meet it, not a stand-in."""
+    words = [
+        sys.executable,
+        "-c",
+        LIMITED,
+        str(limit),
+        "survey",
+        str(small),
+        "--out",
+        str(tmp_path),
+        "--measures",
+        "v1",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert f"{name}:Filetoolarge" in "".join(done.stderr.split())  # a long path is folded
+    assert len(list(tmp_path.iterdir())) == kept
+
+
+def test_a_terminal_of_few_signs_is_no_fault(small: Path) -> None:
+    done = drillcore("describe", small, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert r"\xd7" in done.stdout
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/model\xff")
+    Path(folder).mkdir()
+    assert run(["describe", folder]) == 2
+    assert "the name is not UTF-8" in " ".join(capfd.readouterr().err.split())

@@ -21,7 +21,17 @@ _PUBLIC = {
     "InputError": "drillcore.weights",
 }
 
-__all__ = ["InputError", "describe", "open_source", "report", "rescale", "signal", "signal_report", "study_report", "survey"]
+__all__ = [
+    "InputError",
+    "describe",
+    "open_source",
+    "report",
+    "rescale",
+    "signal",
+    "signal_report",
+    "study_report",
+    "survey",
+]
 
 if TYPE_CHECKING:
     from drillcore.pages.page import report as report

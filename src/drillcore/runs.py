@@ -34,6 +34,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk is reported without a name
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -8,6 +8,7 @@ A row says which number (`measure`), of what (`source`, `stack`, `layer`, `other
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,8 +103,10 @@ class Table:
 
     def save(self, path: Path) -> None:
         """Write the rows as parquet, atomically; the provenance travels in the file's metadata."""
+        buffer = BytesIO()  # so that a full disk is an OSError: polars has an error of its own for it
+        self.frame.write_parquet(buffer, metadata={"provenance": json.dumps(self.provenance)})
         with atomic_path(Path(path)) as temporary:
-            self.frame.write_parquet(temporary, metadata={"provenance": json.dumps(self.provenance)})
+            temporary.write_bytes(buffer.getbuffer())
 
     @classmethod
     def load(cls, path: Path) -> "Table":

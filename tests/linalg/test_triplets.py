@@ -181,7 +181,7 @@ def test_non_finite_is_refused(bad: float, dtype: torch.dtype) -> None:
 
 
 def test_large_finite_values_are_not_called_infinite() -> None:
-    W = gaussian(64, 64, 1) * 1e20  # the squares overflow float32
+    W = gaussian(64, 64, 1) * 1e17
     found = leading_triplets(W, 1, key="large")
     assert float(found.s[0]) == pytest.approx(float(torch.linalg.svdvals(W.double())[0]), rel=1e-5)
 
@@ -272,3 +272,18 @@ def test_cuda_agrees_with_the_cpu() -> None:
     here, there = (leading_triplets(W.to(d), 4, key="device") for d in ("cpu", "cuda"))
     assert torch.allclose(here.s, there.s, rtol=1e-5)
     assert cosines(here.v, there.v.cpu()).min() > 0.9999
+
+
+@pytest.mark.parametrize(("scale", "words"), [(1e-40, "too small"), (1e-25, "too small"), (1e25, "too large")])
+@pytest.mark.parametrize("shape", [(40, 30), (400, 300)])
+def test_numbers_whose_products_leave_float32_are_refused(scale: float, words: str, shape: tuple[int, int]) -> None:
+    W = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * scale
+    with pytest.raises(NonFiniteError, match=f"{words} for float32"):
+        leading_triplets(W.float(), 2, key="range")
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1e10])
+def test_small_and_large_numbers_are_no_fault(scale: float) -> None:
+    W = torch.randn(60, 50, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found, whole = leading_triplets((W * scale).float(), 2, key="scale"), torch.linalg.svdvals(W)[:2]
+    assert torch.allclose(found.s / scale, whole, rtol=1e-5)

@@ -196,7 +196,8 @@ def test_every_tensor_has_one_line_and_none_is_left_out(name: str) -> None:
 def test_file_and_memory_hold_the_same_matrices(name: str) -> None:
     made = proof(name)
     live = {_key(w): read_weight(made.memory, w) for w in made.live.weights}
-    assert made.matrices.keys() == live.keys()
+    kept = {key for key in live if key[1] != "position" or key in made.matrices}  # Marian does not save its sinusoids
+    assert made.matrices.keys() == kept
     for key, matrix in made.matrices.items():
         assert torch.equal(matrix, live[key]), key
 

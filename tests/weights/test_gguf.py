@@ -220,3 +220,52 @@ def test_not_a_gguf_file(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"something else")
     with pytest.raises(InputError, match="is not a GGUF file"):
         open_source(tmp_path / "m.gguf")
+
+
+def written(path: Path, **extra: Any) -> bytearray:
+    write(path, tiny_llama(), "F32", **extra)
+    return bytearray(path.read_bytes())
+
+
+def offset_of(data: bytearray, name: str) -> int:
+    """Where the header keeps the offset of a matrix: after its name, dimensions, shape and type."""
+    return data.index(name.encode()) + len(name) + 4 + 2 * 8 + 4
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda at, data: data[at], "lie over each other"),
+        (lambda at, data: b"\x04" + bytes(7), "does not lie at a multiple of 32 bytes"),
+        (lambda at, data: bytes(7) + b"\x40", "truncated or damaged"),
+    ],
+)
+def test_tensors_at_a_wrong_place_are_refused(tmp_path: Path, change: Any, words: str) -> None:
+    path = tmp_path / "model.gguf"
+    data = written(path)
+    at, other = offset_of(data, "blk.0.attn_q.weight"), offset_of(data, "blk.1.ffn_up.weight")
+    data[at : at + 8] = change(slice(other, other + 8), data)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=words):
+        open_source(path)
+
+
+def test_a_tensor_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(written(path).replace(b"blk.1.attn_q.weight", b"blk.0.attn_q.weight"))
+    with pytest.raises(InputError, match=r"holds the tensor 'blk\.0\.attn_q\.weight' twice"):
+        open_source(path)
+
+
+@pytest.mark.parametrize("heads", [3, 64, [4]])
+def test_heads_that_do_not_fit_the_rows_are_refused(tmp_path: Path, heads: object) -> None:
+    written(tmp_path / "model.gguf", **{"attention.head_count": heads})
+    with pytest.raises(InputError, match="numbers of heads do not fit"):
+        open_source(tmp_path / "model.gguf")
+
+
+def test_half_of_the_numbers_of_latent_attention_is_no_crash(tmp_path: Path) -> None:
+    written(tmp_path / "model.gguf", arch="deepseek2", **{"attention.value_length_mla": 8})
+    source = open_source(tmp_path / "model.gguf")
+    assert source.config["v_head_dim"] == 8
+    assert "qk_nope_head_dim" not in source.config

@@ -71,12 +71,19 @@ LATENT = {**BLOCKS, **DEEP, "num_key_value_heads": 4, "n_group": 2, "topk_group"
 OPT = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "ffn_dim": 48, "max_position_embeddings": 32,
        "num_attention_heads": 4}  # fmt: skip
 FALCON = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+PAIRED = {**SEQ, "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+          "encoder_ffn_dim": 48, "decoder_ffn_dim": 56, "max_position_embeddings": 16}  # fmt: skip
 N_WORDS = {"vocab_size": 40, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
 
 
 def causal(family: str, name: str, sizes: Mapping[str, Any], by_names: str = "") -> Case:
     """A case of a decoder whose classes are called after the family."""
     return Case(family=family, model=f"{name}ForCausalLM", config=f"{name}Config", sizes=sizes, by_names=by_names)
+
+
+def paired(name: str, model: str = "", sizes: Mapping[str, Any] = PAIRED) -> Case:
+    """A case of an encoder and decoder as BART has them."""
+    return Case(family="bart", model=model or f"{name}ForConditionalGeneration", config=f"{name}Config", sizes=sizes)
 
 
 CASES: dict[str, Case] = {
@@ -135,6 +142,9 @@ CASES: dict[str, Case] = {
         "attention_types": [[["global", "local"], 1]], "intermediate_size": 48}),
     "gpt_neox": causal("gpt_neox", "GPTNeoX", BLOCKS),
     "gptj": causal("gptj", "GPTJ", {**N_WORDS, "rotary_dim": 4}),
+    "gpt_bigcode": causal("gpt_bigcode", "GPTBigCode", {**N_WORDS, "multi_query": True}),
+    "gpt_bigcode per head": causal("gpt_bigcode", "GPTBigCode", {**N_WORDS, "multi_query": False}),
+    "codegen": causal("codegen", "CodeGen", {**N_WORDS, "n_head": 8, "rotary_dim": 4}),
     "gpt_oss": causal("gpt_oss", "GptOss", {**WIDE, **LOCAL}),
     "opt": causal("opt", "OPT", {**OPT, "word_embed_proj_dim": 32}),
     "opt 350m": causal("opt", "OPT", {**OPT, "word_embed_proj_dim": 16, "do_layer_norm_before": False}),
@@ -175,6 +185,15 @@ CASES: dict[str, Case] = {
         **SEQ, "num_mel_bins": 8, "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 4,
         "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 56, "max_source_positions": 8,
         "max_target_positions": 16}),
+    "bart": paired("Bart"),
+    "bart decoder": paired("Bart", "BartForCausalLM"),
+    "plbart": paired("PLBart"),
+    "mbart": paired("MBart"),
+    "marian": paired("Marian", "MarianMTModel"),
+    "pegasus": paired("Pegasus"),
+    "blenderbot": paired("Blenderbot"),
+    "blenderbot-small": paired("BlenderbotSmall"),
+    "m2m_100": paired("M2M100"),
     "t5": Case(family="t5", model="T5ForConditionalGeneration", config="T5Config", sizes={
         **SEQ, "d_kv": 12, "d_ff": 48, "num_layers": 3, "num_decoder_layers": 2, "num_heads": 4}),
     "t5 gated": Case(family="t5", model="T5ForConditionalGeneration", config="T5Config", sizes={

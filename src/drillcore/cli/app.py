@@ -1,20 +1,22 @@
 """Commands, exit codes and errors. Nothing heavy is imported before a command runs."""
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, Token
 
 import drillcore
 from drillcore.cli import screen
+from drillcore.cli.options import check_folder, use_threads
 from drillcore.cli.rescale_command import rescale
 from drillcore.cli.signal_command import signal
-from drillcore.cli.study_commands import study_app
-from drillcore.cli.threads import use_threads
 from drillcore.errors import UserError
 
+_LAYER = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 DONE, LEFT_OUT, BAD_INPUT, STOPPED = 0, 1, 2, 130
 
 app = App(
@@ -30,7 +32,19 @@ app = App(
 
 app.command(signal)
 app.command(rescale)
-app.command(study_app)
+_STUDY_HELP = """Run an experiment of many small trainings and decide its claims.
+
+`drillcore study run continuity-mlp` does what is missing, `verify` decides the claims, `report` draws the page. A
+study of your own is one Python file (CONTRIBUTING.md), given by its path.
+"""
+# By its import path: what a study needs is imported when one is asked for.
+app.command("drillcore.cli.study_commands:study_app", name="study", help=_STUDY_HELP)
+
+
+def _whole(_: Any, tokens: Sequence[Token]) -> int:
+    """A whole number as it is written: Cyclopts itself would round 1.5."""
+    return int(tokens[0].value)
+
 
 Checkpoint = Annotated[str, Parameter(help="File, folder or Hugging Face id of the model.")]
 Roles = Annotated[Path | None, Parameter(help="TOML file with the roles of an unknown family (see CONTRIBUTING.md).")]
@@ -43,7 +57,7 @@ def survey(
     checkpoint: Checkpoint,
     *,
     out: Annotated[Path | None, Parameter(help="Folder for the results; ./survey-NAME by default.")] = None,
-    rank: Annotated[int, Parameter(help="Dimension of the leading subspaces.")] = 8,
+    rank: Annotated[int, Parameter(converter=_whole, help="Dimension of the leading subspaces.")] = 8,
     measures: Annotated[str | None, Parameter(help="Comma list of measures or groups, e.g. v1,u1 or spectrum.")] = None,
     kinds: Annotated[str | None, Parameter(help="Comma list of kinds, e.g. q,k,up or embed.")] = None,
     layers: Annotated[str | None, Parameter(help="Layers, e.g. 0-7,12.")] = None,
@@ -56,7 +70,7 @@ def survey(
     config: ConfigFile = None,
     base: Base = None,
     device: Annotated[str, Parameter(help="cpu, or a CUDA device such as cuda:0.")] = "cpu",
-    threads: Annotated[int | None, Parameter(help="CPU threads; all cores by default.")] = None,
+    threads: Annotated[int | None, Parameter(converter=_whole, help="CPU threads; all cores by default.")] = None,
     quiet: Annotated[bool, Parameter(help="No progress bar and no table; only errors and the paths.")] = False,
 ) -> int:
     """Survey a checkpoint from its weights alone: what its layers share and what its embedding packs.
@@ -72,6 +86,7 @@ def survey(
     """
     use_threads(threads)
     folder = out or Path(f"survey-{Path(checkpoint.rstrip('/')).name}")
+    check_folder(folder)
     with screen.progress(quiet=quiet) as bar:
         result = drillcore.survey(
             checkpoint, rank=rank, measures=_words(measures), kinds=_words(kinds), layers=_layers(layers),
@@ -109,6 +124,9 @@ def describe(
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a sign is no reason to stop
     sys.exit(run(sys.argv[1:]))
 
 
@@ -152,8 +170,10 @@ def _layers(text: str | None) -> list[int] | None:
         return None
     chosen: list[int] = []
     for word in _words(text) or []:
-        first, dash, last = word.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise drillcore.InputError(f"{word!r} is not a layer", where="--layers", remedy="write for example 0-7,12")
-        chosen += range(int(first), int(last or first) + 1)
+        found = _LAYER.fullmatch(word)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if first > last:
+            what = "counts down" if found else "is not a layer"
+            raise drillcore.InputError(f"{word!r} {what}", where="--layers", remedy="write for example 0-7,12")
+        chosen += range(first, last + 1)
     return chosen

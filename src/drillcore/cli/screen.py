@@ -3,12 +3,14 @@
 import contextlib
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
@@ -16,14 +18,14 @@ if TYPE_CHECKING:
     from drillcore.verbs.survey import Survey
     from drillcore.weights import Assignment, Entry
 
-_out = Console(highlight=False, soft_wrap=False)
-_err = Console(stderr=True, highlight=False)
+_out = Console(highlight=False, soft_wrap=False, emoji=False)
+_err = Console(stderr=True, highlight=False, emoji=False)
 _COLOURS = {"unknown": "red", "missing": "red", "skipped": "yellow", "ignored": "dim"}
 
 
 def error(text: str) -> None:
     """Print an error: what was wrong, where, what to do."""
-    _err.print(f"[bold red]error[/]: {_escaped(text)}")
+    _err.print("[bold red]error[/]: " + "\n".join(map(_escaped, text.split("\n"))))
 
 
 @contextlib.contextmanager
@@ -42,13 +44,36 @@ def progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
 def show_survey(survey: "Survey") -> None:
     """Print one line per kind, the superposition lines, and what was left out."""
     census = survey.census
-    _out.print(f"[bold]{_escaped(str(survey.provenance['source']))}[/]  {census.family} (by {census.decided_by}), "
-               f"{len(census.entries)} tensors, {_size(census.nbytes)}")  # fmt: skip
-    if survey.summary:
+    _out.print(f"[bold]{_escaped(str(survey.provenance['source']))}[/]", soft_wrap=True)
+    _out.print(f"{_escaped(census.family)} (by {census.decided_by}), {len(census.entries)} tensors, "
+               f"{_size(census.nbytes)}")  # fmt: skip
+    if any(x.mean is not None or x.subspace is not None for s in survey.summary for x in (s.v, s.u)):
         _out.print(_kind_table(survey))
+    else:
+        _show_counts(survey)
     if lines := list(_superposition_lines(survey)):
         _out.print(_superposition_table(lines))
+    _show_statuses(survey)
     _show_left_out(census.left_out)
+
+
+def _show_counts(survey: "Survey") -> None:
+    """Where no leading vectors were compared: how many numbers each measure gave; the report shows them."""
+    found = Counter(
+        r.measure for r in survey.rows if r.value is not None and r.measure.split(".")[0] != "superposition"
+    )
+    for measure, count in found.items():
+        _out.print(f"{measure}: {count} numbers, in rows.parquet and the report")
+
+
+def _show_statuses(survey: "Survey") -> None:
+    """What has no number and why, one line a status."""
+    without = [r for r in survey.rows if r.value is None and r.status != "not-applicable"]
+    for status, count in Counter(r.status for r in without).items():
+        first = next(r for r in without if r.status == status)
+        where = " ".join(str(x) for x in (first.stack, first.kind, first.layer) if x not in (None, ""))
+        _out.print(f"[yellow]{count} without a number[/] ({status}), first {first.measure} of {_escaped(where)}: "
+                   f"{_escaped(first.reason or '')}", soft_wrap=True)  # fmt: skip
 
 
 def _kind_table(survey: "Survey") -> Table:
@@ -60,10 +85,13 @@ def _kind_table(survey: "Survey") -> Table:
     for s in survey.summary:
         headline, control = (s.u, s.v) if s.faces == "out" else (s.v, s.u)
         cells = [f"[bold]{_number(x.mean)}[/]" if x is headline else _number(x.mean) for x in (s.v, s.u)]
-        dull = "" if control.word in ("at chance", "not measured") else f" [dim](other side: {control.word})[/]"
+        whole = headline.subspace_null is not None and headline.subspace_null >= 1  # of all dimensions: always 1
+        subspace = None if whole else headline.subspace
+        other = "v1" if headline is s.u else "u1"
+        dull = "" if control.word in ("at chance", "not measured") else f"\n[dim]{other}: {control.word}[/]"
         table.add_row(
-            f"{s.stack} {s.kind}".strip(), *cells, f"{_number(s.v.null)}, {_number(s.u.null)}",
-            _number(headline.subspace), f"{s.identifiable}/{s.layers}", s.verdict + dull,
+            _escaped(f"{s.stack} {s.kind}".strip()), *cells, f"{_number(s.v.null)}, {_number(s.u.null)}",
+            _number(subspace), f"{s.identifiable}/{s.layers}", s.verdict + dull,
         )  # fmt: skip
     table.caption = (
         "subspace: overlap of the leading subspaces on the side that faces the stream · "
@@ -87,7 +115,8 @@ def _superposition_lines(survey: "Survey") -> Iterator[dict[str, float]]:
     yield from lines.values()
 
 
-_SHOWN = (("n", "n"), ("m", "m"), ("norm_mean", "norm"), ("phi_half_relative", "φ½"),
+_COUNTS = (("n", "n"), ("m", "m"))
+_SHOWN = (("norm_mean", "norm"), ("phi_half_relative", "> ½med"),
           ("mean_sq_overlap", "overlap²"), ("mean_sq_overlap_x_m", "× m"), ("variance_ratio", "var/random"),
           ("max_overlap", "max |cos|"))  # fmt: skip
 
@@ -95,13 +124,15 @@ _SHOWN = (("n", "n"), ("m", "m"), ("norm_mean", "norm"), ("phi_half_relative", "
 def _superposition_table(lines: list[dict[str, float]]) -> Table:
     table = _plain("Superposition: n directions in m dimensions")
     table.add_column("rows")
-    for _, title in _SHOWN:
+    for _, title in (*_COUNTS, *_SHOWN):
         table.add_column(title, justify="right")
     for line in lines[:24]:
-        table.add_row(str(line["where"]), *(_number(line.get(name)) for name, _ in _SHOWN))
+        counts = (_number(line.get(name), digits=0) for name, _ in _COUNTS)
+        table.add_row(_escaped(str(line["where"])), *counts, *(_number(line.get(name)) for name, _ in _SHOWN))
     more = f" · {len(lines) - 24} more in the report" if len(lines) > 24 else ""
     table.caption = (
-        f"overlap²: mean squared cosine; × m is 1 for random directions · φ½: norm above half the median{more}"
+        "overlap²: mean squared cosine; × m is 1 for random directions · > ½med: share of rows longer than half "
+        f"the median{more}"
     )
     return table
 
@@ -116,22 +147,25 @@ def show_census(found: "Assignment", *, every: bool) -> None:
     """Print the census: counts, then one line per pattern (or per tensor)."""
     census = found.census
     counts = ", ".join(f"{n} {state}" for state, n in sorted(census.count().items(), key=lambda c: -c[1]))
-    _out.print(f"family [bold]{census.family}[/] (by {census.decided_by}); {_size(census.nbytes)}; {counts}")
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("tensor", "×", "shape", "dtype", "state", "what it is"):
-        table.add_column(name, overflow="fold")
+    usual = Counter(e.dtype for e in census.entries if e.dtype).most_common(1)[0][0]  # named once, to save its column
+    _out.print(f"family [bold]{_escaped(census.family)}[/] (by {census.decided_by}); {_size(census.nbytes)}, {usual} "
+               f"where nothing else is said; {counts}")  # fmt: skip
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name, share in (("tensor", 3), ("×", None), ("shape", None), ("state", None), ("what it is", 2)):
+        table.add_column(name, overflow="fold", no_wrap=name == "state", ratio=share)
     for entries in _patterns(census.entries, every):
         first, colour = entries[0], _COLOURS.get(entries[0].state, "")
-        shape = " × ".join(map(str, first.shape))
+        shape = " × ".join(map(str, first.shape)) + (f"\n{first.dtype}" if first.dtype != usual else "")
         name, detail = first.tensor, first.detail
         if len(entries) > 1:
             name, detail = _STAR.sub("*", name), re.sub(r"(layer|expert) \d+", r"every \1", detail)
         state = f"[{colour}]{first.state}[/]" if colour else first.state
-        table.add_row(_escaped(name), str(len(entries)), shape, first.dtype, state, _escaped(detail))
+        table.add_row(_escaped(name), str(len(entries)), shape, state, _escaped(detail))
     _out.print(table)
     _show_left_out(census.left_out)
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _STAR = re.compile(r"(?<![A-Za-z_])\d+(?![A-Za-z_])")
 
 
@@ -157,12 +191,10 @@ def _show_left_out(entries: "tuple[Entry, ...]") -> None:
                    + (f"\n    what to do: {_escaped(remedy)}" if remedy else ""), soft_wrap=True)  # fmt: skip
 
 
-def _number(value: float | None) -> str:
+def _number(value: float | None, digits: int = 4) -> str:
     if value is None:
         return "–"
-    if value == int(value) and abs(value) >= 10:
-        return f"{int(value)}"
-    return f"{value:.4f}" if abs(value) < 100 else f"{value:.1f}"
+    return f"{value:.{digits}f}" if abs(value) < 100 or digits == 0 else f"{value:.1f}"
 
 
 def _size(nbytes: float) -> str:
@@ -174,4 +206,5 @@ def _size(nbytes: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
+    """Text of a file as it is, whatever it holds: no markup, nothing that moves the cursor."""
+    return escape(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text))

@@ -10,9 +10,9 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import drillcore
+from drillcore.cli.options import check_folder, use_threads
 from drillcore.cli.screen import show_paths
 from drillcore.cli.terminal import ERRORS, OUT, note, number, plain, say
-from drillcore.cli.threads import use_threads
 
 if TYPE_CHECKING:
     from drillcore.verbs.signal import Needs, Signal
@@ -52,6 +52,7 @@ def signal(
     """
     use_threads(threads)
     folder = out or Path(f"signal-{Path(model.rstrip('/')).name}")
+    check_folder(folder)
     with _progress(quiet=quiet) as bar:
         result = drillcore.signal(
             model, text=text, tokenizer=tokenizer, context=context, windows=windows, batch=batch, backward=backward,

@@ -15,14 +15,7 @@ from drillcore.engine import run_local
 from drillcore.engine.ray_engine import run_ray
 from drillcore.study.reference import TITLES, load
 
-study_app = App(
-    name="study",
-    help="""Run an experiment of many small trainings and decide its claims.
-
-    `drillcore study run continuity-mlp` does what is missing, `verify` decides the claims, `report` draws the page. A
-    study of your own is one Python file (CONTRIBUTING.md), given by its path.
-    """,
-)
+study_app = App(name="study")
 
 Name = Annotated[str, Parameter(help="A study of the package, or a Python file with a Study named `study`.")]
 Out = Annotated[Path | None, Parameter(help="Folder of the runs; ./study-NAME by default.")]

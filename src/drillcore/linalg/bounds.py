@@ -26,5 +26,5 @@ def spectral_norm_bound(W: Matrix) -> float:
         largest_row = max(largest_row, float(magnitude.sum(1).max()))
         squares += float(magnitude.square().sum())
     if not isfinite(squares):
-        raise NonFiniteError("the matrix holds NaN or infinity")
+        raise NonFiniteError("holds NaN or infinity")
     return min(sqrt(squares), sqrt(float(columns.max()) * largest_row))

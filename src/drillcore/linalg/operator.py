@@ -31,8 +31,11 @@ def row_blocks(W: Tensor, elements: int) -> Iterator[tuple[int, Tensor]]:
         yield start, W[start : start + rows]
 
 
+_LEAST, _MOST = 1e-15, 1e19  # ‖W‖_F: outside, the products that the solvers form leave the range of float32
+
+
 class NonFiniteError(ValueError):
-    """A matrix holds NaN or infinity."""
+    """A matrix holds NaN or infinity, or its products would leave the range of float32; the message says which."""
 
 
 class Operator(Protocol):
@@ -72,7 +75,7 @@ class DenseOperator:
         self.W = W
         self.shape = (W.shape[0], W.shape[1])
         self.device = W.device
-        self.frobenius = _frobenius(W)
+        self.frobenius = _in_range(_frobenius(W))
 
     def step(self, v: Tensor, u: Tensor, beta: float) -> tuple[Tensor, Tensor]:
         """See `Operator.step`."""
@@ -119,7 +122,7 @@ class StackedOperator:
         self.shape = (sum(m.shape[0] for m in matrices), matrices[0].shape[1])
         self.device = matrices[0].device
         self._held = Scratch()
-        self.frobenius = sum(_frobenius(block) ** 2 for _, block in self._blocks()) ** 0.5
+        self.frobenius = _in_range(sum(_frobenius(block) ** 2 for _, block in self._blocks()) ** 0.5)
 
     def step(self, v: Tensor, u: Tensor, beta: float) -> tuple[Tensor, Tensor]:
         """See `Operator.step`."""
@@ -158,9 +161,9 @@ class ProductOperator:
         self.shape = product.shape
         self.device = self.left.device
         inner = (self.left.T.double() @ self.left.double()) * (self.right.double() @ self.right.T.double())
-        self.frobenius = float(inner.sum().clamp_min(0).sqrt())
         if not torch.isfinite(inner).all():
-            raise NonFiniteError("a factor holds NaN or infinity")
+            raise NonFiniteError("holds NaN or infinity")
+        self.frobenius = _in_range(float(inner.sum().clamp_min(0).sqrt()))
 
     def step(self, v: Tensor, u: Tensor, beta: float) -> tuple[Tensor, Tensor]:
         """See `Operator.step`."""
@@ -183,7 +186,7 @@ def as_operator(
         gain: in-vector multiplied into the columns (a folded norm).
 
     Raises:
-        NonFiniteError: W holds NaN or infinity.
+        NonFiniteError: W holds NaN or infinity, or numbers so large or small that their products do.
     """
     if isinstance(W, Product):
         scaled = W if gain is None else Product(W.left, W.right.float() * gain)
@@ -209,11 +212,18 @@ def _frobenius(W: Tensor) -> float:
     """‖W‖_F: float32 sums of few squares, added in float64. A float32 sum of millions is off by up to 1e-3."""
     parts = [block.reshape(-1) for _, block in row_blocks(W, 1 << 22)]
     total = sum(_squares(p) for p in parts)
-    if isfinite(total):
+    if isfinite(total) and total > 0:
         return sqrt(total)
     if not all(bool(torch.isfinite(p).all()) for p in parts):
-        raise NonFiniteError("the matrix holds NaN or infinity")
-    return sqrt(sum(float(torch.dot(p.double(), p.double())) for p in parts))  # float32 squares overflowed
+        raise NonFiniteError("holds NaN or infinity")
+    return sqrt(sum(float(torch.dot(p.double(), p.double())) for p in parts))  # float32 squares left its range
+
+
+def _in_range(frobenius: float) -> float:
+    if frobenius != 0.0 and not _LEAST <= frobenius <= _MOST:
+        size = "large" if frobenius > _MOST else "small"
+        raise NonFiniteError(f"holds numbers too {size} for float32 arithmetic (norm {frobenius:.1e})")
+    return frobenius
 
 
 def _squares(x: Tensor) -> float:

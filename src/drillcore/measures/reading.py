@@ -121,9 +121,9 @@ class _Reader:
         gain = self._gain(weights[0]) if self.options.fold_norms else None
         try:
             reading = self._read(layer, weights, gain)
-        except NonFiniteError:
+        except NonFiniteError as fault:
             for weight in weights:
-                self.skipped[weight.tensor] = ("holds NaN or infinity", "repair or retrain this tensor")
+                self.skipped[weight.tensor] = (str(fault), "repair or retrain this tensor")
             reading = None
         self.advance(sum(w.nbytes for w in weights))
         return reading

@@ -108,6 +108,8 @@ def _padding(rows: RowBlocks) -> range:
     stop = _run_start(rows, rows.n, lambda part: (part.float() == 0).all(1))
     if stop == 0:
         return range(0)
+    if not bool(rows.stored(stop - 1, stop).isfinite().all()):
+        return range(0)  # a fault to be found, not padding
     last = _bytes(rows.stored(stop - 1, stop))
     start = _run_start(rows, stop, lambda part: (_bytes(part) == last).all(1))
     return range(start, stop) if stop - start > 1 else range(0)

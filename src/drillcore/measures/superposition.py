@@ -29,9 +29,12 @@ from drillcore.weights.role import Weight
 from drillcore.weights.source import Source
 
 _QUANTILES = (0.01, 0.05, 0.25, 0.75, 0.95, 0.99)
+_LEAST, _MOST = 1e-30, 1e18  # of a norm: below it is zero; above, its square is beyond float32
 _COINCIDENT = 1e-6  # a row closer to the mean than this times its norm equals it to the precision of float32
 _PAIRS = ("mean_sq_overlap", "mean_sq_overlap_x_m", "mean_sq_overlap_over_welch", "variance_ratio", "max_overlap",
           "max_overlap_over_welch", "tight_frame_defect", "participation_ratio")  # fmt: skip
+
+_NOT_FINITE = f"holds NaN, infinity or rows longer than {_MOST:.0e}"
 
 Make = Callable[..., Row]
 
@@ -82,8 +85,7 @@ def superposition(source: Source, weight: Weight, *, exact_max: bool = False, de
     rows = residual_rows(source, weight)
     scan = _scan(rows, device)
     if scan is None:
-        reason = f"{weight.tensor} has entries that are not finite; look at how it was trained or saved"
-        return [make(measure="superposition.n", status="non-finite", reason=reason)]
+        return [make(measure="superposition.n", status="non-finite", reason=_NOT_FINITE)]
     return [*_counts(make, rows, scan, is_vocabulary(weight)), *_norm_rows(make, scan),
             *_overlap_rows(make, rows, scan, exact_max, device)]  # fmt: skip
 
@@ -98,13 +100,14 @@ class _Scan:
 
 
 def _scan(rows: RowBlocks, device: str) -> _Scan | None:
-    """None where an entry is not finite."""
+    """None where an entry is not finite, or too large."""
     norms, total = [], torch.zeros(rows.m, dtype=torch.float64, device=device)
     ratios, held = participation(rows, device), Scratch()
     for start, stop in rows.spans():
         block = rows.block(start, stop, device, held)
-        norms.append(row_norms(block))
-        if not bool(norms[-1].isfinite().all()):
+        found = row_norms(block)
+        norms.append(torch.where(found < _LEAST, 0.0, found))
+        if not bool((found <= _MOST).all()):
             return None
         total += column_sums(block)
         ratios.first(block)

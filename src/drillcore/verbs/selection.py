@@ -31,17 +31,22 @@ def select(wanted: Collection[str] | None) -> Selection:
     """
     if wanted is None:
         return _selection(set(MEASURES), superposition=True)
+    if not wanted:
+        raise InputError("is empty", where="--measures", remedy="leave it out to measure everything")
     names: set[str] = set()
     for word in wanted:
+        if word.startswith("superposition."):
+            raise InputError(f"{word!r} alone is not measured", where="--measures",
+                             remedy="say superposition: all of its measures come from the same passes")  # fmt: skip
         found = {n for n in MEASURES if word in (n, n.split(".")[0], n.split(".")[1])}
-        if not found and word.split(".")[0] != "superposition":
+        if not found and word != "superposition":
             short = sorted(n.split(".")[1] for n in MEASURES)
             raise InputError(f"no measure called {word!r}", where="--measures",
                              remedy=f"choose of continuity, spectrum, superposition, {', '.join(short)}")  # fmt: skip
         names |= found
     if names & {"continuity.v1", "continuity.u1"}:
         names |= set(_COMPANIONS)
-    return _selection(names, superposition=any(w.split(".")[0] == "superposition" for w in wanted))
+    return _selection(names, superposition="superposition" in wanted)
 
 
 def _selection(names: set[str], *, superposition: bool) -> Selection:

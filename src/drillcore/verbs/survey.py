@@ -1,6 +1,7 @@
 """Survey: read a checkpoint's weights once, streamed, and say what its layers share and what they pack."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -29,6 +30,10 @@ class Step:
     nbytes: int
     total: int
 
+
+_DEVICES = "use cpu, or a CUDA device that torch sees, such as cuda:0"
+_WIDEN = "widen --kinds, --layers or --measures; continuity is between layers, superposition of embedding and head"
+_MAP = "`drillcore describe` lists its tensors and why they have no role; --roles FILE.toml gives them one"
 
 Progress = Callable[[Step], None]
 
@@ -115,6 +120,9 @@ class _Run:
     ) -> None:  # fmt: skip
         self.source, self.assignment, self.chosen, self.options = source, assignment, chosen, options
         self.layers, self.progress = layers, progress or (lambda _: None)
+        for option, words in (("--kinds", kinds), ("--layers", layers)):
+            if words is not None and not words:
+                raise InputError("is empty", where=option, remedy="leave it out to survey everything")
         present = [p for p in assignment.kinds if kinds is None or p[1] in kinds]
         _check_kinds(kinds, assignment)
         _check_layers(layers, assignment)
@@ -123,8 +131,8 @@ class _Run:
         self.total = sum(w.nbytes for w in self._block_weights()) + sum(w.nbytes for w in self.packed)
         self.done = 0
         if not self.total:
-            raise InputError("nothing to measure: no matrix is left by the census and the options",
-                             where=source.label, remedy="see `drillcore describe`")  # fmt: skip
+            raise InputError("nothing to measure: no matrix is left by the census and the options", where=source.label,
+                             remedy=_WIDEN if assignment.weights else _MAP)  # fmt: skip
 
     def _block_weights(self) -> list[Weight]:
         groups = (by_layer(self.assignment.of(kind, stack), self.layers) for stack, kind in self.block_kinds)
@@ -151,12 +159,14 @@ class _Run:
         for weight in self.packed:
             found = superposition(self.source, weight, exact_max=exact_max, device=self.options.device)
             rows += found
-            if any(r.status == "non-finite" for r in found):
-                skipped[weight.tensor] = ("holds NaN or infinity", "repair or retrain this tensor")
+            for fault in (r.reason for r in found if r.status == "non-finite"):
+                skipped[weight.tensor] = (str(fault), "repair or retrain this tensor")
             self._advance(weight.role.kind)(weight.nbytes)
         if not any(r.value is not None for r in rows):
-            raise InputError("no matrix could be measured: " + "; ".join(f"{k} {v[0]}" for k, v in skipped.items()),
-                             where=self.source.label)  # fmt: skip
+            first = "; ".join(f"{name} {fault}" for name, (fault, _) in list(skipped.items())[:3])
+            raise InputError(f"none of its {len(skipped)} matrices could be measured: {first}"
+                             + (" …" if len(skipped) > 3 else ""), where=self.source.label,
+                             remedy="look at how it was trained or saved")  # fmt: skip
         return rows, skipped
 
     def _advance(self, kind: str) -> Callable[[int], None]:
@@ -169,12 +179,15 @@ class _Run:
 
 def _check_numbers(rank: int, device: str) -> None:
     if rank < 1:
-        raise InputError(f"a subspace needs a rank of at least 1, got {rank}", where="--rank")
+        raise InputError(f"a subspace needs a rank of at least 1, got {rank}", where="--rank",
+                         remedy="leave it out for 8")  # fmt: skip
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise InputError(f"no device {device!r}", where="--device", remedy=_DEVICES)
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch asserts when it was built without the device
         raise InputError(f"no device {device!r}: {str(error).splitlines()[0]}", where="--device",
-                         remedy="use cpu, or one that torch sees") from error  # fmt: skip
+                         remedy=_DEVICES) from error  # fmt: skip
 
 
 def _check_kinds(kinds: Collection[str] | None, assignment: Assignment) -> None:

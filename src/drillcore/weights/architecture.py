@@ -18,7 +18,10 @@ from drillcore.weights.role import KINDS, Orientation
 from drillcore.weights.source import InputError
 
 LAYOUTS = frozenset({"", "equal", "contiguous", "per_head", "grouped", "interleaved"})
+_THREE = frozenset({"contiguous", "grouped"})  # layouts of q, k and v, whose sizes follow from the heads
+_LISTS = ("split", "sizes", "feeds")
 SIDES = frozenset({"in", "out", "post", "inner"})
+_DIGITS = 6  # of a layer or an expert; a name with a larger number holds something else
 _STORED_BY_INPUT = frozenset({"embed", "position", "token_type"})  # nn.Embedding: one row per input
 
 
@@ -30,6 +33,7 @@ class MatrixSpec:
     split: tuple[str, ...] = ()  # the kinds inside a fused matrix, in order
     layout: str = ""
     sizes: tuple[str, ...] = ()  # configuration keys of the part sizes, where they are not heads × head_dim
+    groups: int = 1  # how often the "equal" layout repeats
     kv_heads: int | None = None  # where the layout fixes it (multi-query)
     orientation: Orientation | None = None
     reads: str | None = None
@@ -73,10 +77,12 @@ class Pattern:
     layers: tuple[str, ...] = ()  # configuration keys of the number of layers, where they are not the usual ones
 
     def read(self, numbers: tuple[str, ...]) -> dict[str, int] | None:
-        """The layer and expert among the numbers of a name with this key; None where a fixed number differs."""
+        """The layer and expert among the numbers of a name with this key; None where a number cannot be one."""
         found = {}
         for slot, number in zip(self.slots, numbers, strict=True):
             if slot in ("layer", "expert"):
+                if len(number) > _DIGITS:
+                    return None
                 found[slot] = int(number)
             elif slot not in ("*", number):
                 return None
@@ -164,7 +170,7 @@ _WRAPPERS = re.compile(r"_orig_mod\.|_fsdp_wrapped_module\.|_checkpoint_wrapped_
 
 def unwrapped(name: str) -> str:
     """The name without what torch.compile, FSDP and DDP add."""
-    return _WRAPPERS.sub("", name) if name[0] in "_m" or "._" in name else name
+    return _WRAPPERS.sub("", name) if name[:1] in ("_", "m") or "._" in name else name
 
 
 def numbered(name: str) -> tuple[str, tuple[str, ...]]:
@@ -190,12 +196,13 @@ def load_architecture(path: Path) -> Architecture:
     try:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", where=path) from error
+        raise InputError(f"cannot be read ({error.strerror})", where=path,
+                         remedy="give a TOML file with --roles") from error  # fmt: skip
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"is not TOML: {error}", where=path, remedy=_EXAMPLE) from error
     try:
         return _architecture(data)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"lacks the key {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(reason, where=path, remedy=_EXAMPLE) from error
 
@@ -208,6 +215,9 @@ _EXAMPLE = (
 
 def _architecture(data: dict[str, Any]) -> Architecture:
     _only(data, {"family", "model_types", "prefixes", "tie_default", "head_marks", "part"}, "the file")
+    for key in ("model_types", "prefixes", "head_marks"):
+        if not isinstance(data.get(key, []), list):
+            raise ValueError(f"{key}: expected a list")
     if not isinstance(data["part"], list):
         raise ValueError("part: expected [[part]], an array of tables")
     return Architecture.of(
@@ -229,12 +239,12 @@ def _part_patterns(part: dict[str, Any]) -> list[Pattern]:
 
     made = []
     for name, value in part.get("matrix", {}).items():
-        specs = [_matrix(case, name) for case in _listed(value)]
+        specs = [_matrix(case, name) for case in _cases(value, name)]
         made += patterns(name, "" if specs[0].param else ".weight", specs)
         if not specs[0].param:
             made += patterns(name, ".bias", [f"bias of {'/'.join(specs[0].kinds)}"])
     for name, value in part.get("norm", {}).items():
-        norms = [_norm(case, name) for case in _listed(value)]
+        norms = [_norm(case, name) for case in _cases(value, name)]
         for gain in (".weight", ".gamma", ".scale"):
             made += patterns(name, gain, norms)
         for shift in (".bias", ".beta"):
@@ -248,6 +258,17 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def _cases(value: Any, name: str) -> list[dict[str, Any]]:
+    """The table of a pattern, or its list of tables."""
+    cases = _listed(value)
+    if not cases or not all(isinstance(case, dict) and isinstance(case.get("when", {}), dict) for case in cases):
+        raise ValueError(f'"{name}": expected a table such as {{ kind = "q" }}, or a list of tables')
+    for key in _LISTS:
+        if any(not isinstance(case.get(key, []), list) for case in cases):
+            raise ValueError(f'"{name}": {key} is a list, for example ["q", "k", "v"]')
+    return cases
+
+
 def _matrix(value: dict[str, Any], name: str) -> MatrixSpec:
     _only(value, {f.name for f in fields(MatrixSpec)}, f'"{name}"')
     spec = MatrixSpec(**_frozen(value))
@@ -256,6 +277,10 @@ def _matrix(value: dict[str, Any], name: str) -> MatrixSpec:
             raise ValueError(f'"{name}": unknown kind {kind!r}; known kinds: {", ".join(KINDS)}')
     if spec.layout not in LAYOUTS:
         raise ValueError(f'"{name}": unknown layout {spec.layout!r}; known: {", ".join(sorted(LAYOUTS))}')
+    if spec.sizes and len(spec.sizes) != len(spec.split):
+        raise ValueError(f'"{name}": {len(spec.sizes)} sizes for {len(spec.split)} parts')
+    if spec.split and spec.layout in _THREE and not spec.sizes and len(spec.split) != 3:
+        raise ValueError(f'"{name}": the layout {spec.layout} has three parts, or sizes')
     if bool(spec.split) == bool(spec.kind) or bool(spec.split) != bool(spec.layout):
         raise ValueError(f'"{name}": give either a kind, or a split with its layout')
     if spec.orientation not in (None, "out_in", "in_out"):

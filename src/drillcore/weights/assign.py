@@ -1,5 +1,6 @@
 """Give every tensor of a source its role, and account for every tensor in the census."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -14,6 +15,8 @@ from drillcore.weights.layout import NeedsConfig, as_matrix, head_dim, number, r
 from drillcore.weights.role import KINDS, Norm, Role, Split, Weight
 from drillcore.weights.source import InputError, Note, Source, TensorSpec
 
+_FLOATS = "give the checkpoint in float32, float16, bfloat16 or fp8"
+_NOT_REAL = re.compile(r"u?int\d+|bool|complex\d+")
 _CONFIG_REMEDY = "give the model's configuration with --config FILE (its config.json)"
 
 
@@ -113,6 +116,9 @@ def _add_matrix(
         return
     for kind in case.kinds:
         draft.seen[pattern.stack, kind].add(numbers.get("layer"))
+    if _NOT_REAL.fullmatch(spec.dtype):
+        draft.enter(spec, "skipped", f"{spec.dtype} numbers ({'/'.join(case.kinds)}) are not read as weights", _FLOATS)
+        return
     rank = 3 if case.stacked else 2
     if len(spec.shape) < rank or (case.stacked and len(spec.shape) > rank) or 0 in spec.shape:
         wanted = "experts × rows × columns" if case.stacked else "a matrix"
@@ -151,7 +157,7 @@ def _sizes(case: MatrixSpec, out: int, config: Mapping[str, Any]) -> tuple[int, 
     """(groups, rows of each part in one group) of a fused matrix."""
     parts = len(case.split)
     if case.layout == "equal":
-        return 1, [out // parts] * parts
+        return case.groups, [out // parts // case.groups] * parts
     if case.layout == "interleaved":
         return out // parts, [1] * parts
     if case.sizes:
@@ -186,7 +192,7 @@ def _weights(
 def _unmatched(spec: TensorSpec, family: str) -> Entry:
     if spec.dtype in ("int8", "uint8") and len(spec.shape) >= 2:
         return entry(spec, "skipped", f"{spec.dtype} matrix: packed or quantised weights, not read as numbers",
-                     "give the checkpoint in float32, float16, bfloat16 or fp8")  # fmt: skip
+                     _FLOATS)  # fmt: skip
     if spec.dtype.startswith(("int", "uint", "bool")):
         return entry(spec, "recognised", f"{spec.dtype} buffer, not a weight")
     what = "matrix" if len(spec.shape) >= 2 and min(spec.shape) > 1 else "vector"

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from drillcore.weights.architecture import Architecture, MatrixSpec, Pattern, unwrapped
@@ -13,7 +14,7 @@ from drillcore.weights.role import Norm, Orientation, Weight
 from drillcore.weights.source import Source, TensorSpec
 
 _CHECK = "check the download, or a shard is missing"
-_HEADED = ("LMHead", "ForCausalLM", "ConditionalGeneration", "MaskedLM", "PreTraining", "DoubleHeads")
+_HEADED = ("LMHead", "ForCausalLM", "ConditionalGeneration", "MaskedLM", "PreTraining", "DoubleHeads", "MTModel")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _OTHER_STREAM = frozenset({"cross_k", "cross_v"})  # they read the encoder's stream, which may have another width
 
@@ -149,7 +150,7 @@ class Draft:
     def _tied_by_configuration(self) -> bool | None:
         flag = self.source.config.get("tie_word_embeddings")
         flag = self.section("").get("tie_word_embeddings") if flag is None else flag
-        return None if flag is None else bool(flag)
+        return flag if isinstance(flag, bool) else None
 
     def _has_head(self) -> bool:
         """The family has a language-model head, and this model is one that uses it."""
@@ -189,8 +190,9 @@ class Draft:
         found = set().union(*met.values())
         in_layers = (p for p in self.architecture.patterns if p.stack == stack and "layer" in p.slots)
         promised = next((count for p in in_layers if (count := self.layers(p))), 0)
-        for layer in sorted(set(range(max(promised, *(n + 1 for n in found), 0))) - found):
-            self._missing(f"layer {layer}{_of(stack)}", "no tensor of this layer is in the checkpoint")
+        for first, last in _gaps(found, promised):
+            several = f"layers {first} to {last}" if last > first else f"layer {first}"
+            self._missing(f"{several}{_of(stack)}", "no tensor of this layer is in the checkpoint")
         for kind in sorted(required):
             for layer in sorted(found - met.get(kind, set())):
                 self._missing(f"{kind} of layer {layer}{_of(stack)}", "every layer of the family has it")
@@ -204,13 +206,21 @@ class Draft:
         count = max((n + 1 for experts in met.values() for n in experts), default=0)
         count = max(count, next((n for n in given if n), 0)) if met else 0
         for (stack, kind, layer), experts in met.items():
-            lack = sorted(set(range(count)) - experts)
-            if lack:
-                what = f"{kind} of layer {layer}{_of(stack)}, expert {', '.join(map(str, lack[:8]))}"
-                self._missing(what + (" …" if len(lack) > 8 else ""), f"{len(lack)} of {count} experts are missing")
+            if len(experts) < count:
+                gaps = [str(a) if a == b else f"{a} to {b}" for a, b in _gaps(experts, count)]
+                what = f"{kind} of layer {layer}{_of(stack)}, expert {', '.join(gaps[:8])}"
+                lack = count - len(experts)
+                self._missing(what + (" …" if len(gaps) > 8 else ""), f"{lack} of {count} experts are missing")
 
     def _missing(self, name: str, detail: str) -> None:
         self.entries.append(Entry(f"({name})", "missing", detail, _CHECK))
+
+
+def _gaps(found: Iterable[int], count: int) -> list[tuple[int, int]]:
+    """The runs (first, last) of the numbers below `count`, or below the largest of `found`, that `found` lacks."""
+    ends = [-1, *sorted(found)]
+    ends.append(max(count, ends[-1] + 1))
+    return [(a + 1, b - 1) for a, b in pairwise(ends) if b > a + 1]
 
 
 def entry(spec: TensorSpec, state: State, detail: str, remedy: str = "") -> Entry:

@@ -1,11 +1,13 @@
 """Which family a checkpoint belongs to: model type first, tensor names second, inference last."""
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from drillcore.weights.architecture import Architecture, MatrixSpec, NormSpec, Pattern, architectures
 from drillcore.weights.infer import infer_architecture
+from drillcore.weights.role import KINDS
 from drillcore.weights.source import InputError, Source
 
 _LARGE_NUMBER = re.compile(r"(?<![^.])\d{2,}(?![^.])")  # no family has such a number in a name
@@ -19,11 +21,16 @@ class Choice(NamedTuple):
 
 
 class _Name(NamedTuple):
-    """Names that differ in large numbers only: one of them, how many, and whether they name matrices."""
+    """Names that differ in large numbers only: one of them, how many, and the shape of that one."""
 
     example: str
     times: int
-    matrix: bool
+    shape: tuple[int, ...]
+
+    @property
+    def matrix(self) -> bool:
+        """Whether the tensors have two dimensions or more."""
+        return len(self.shape) >= 2
 
 
 def choose(source: Source) -> Choice:
@@ -50,27 +57,48 @@ def _distinct(source: Source) -> list[_Name]:
     names: dict[tuple[str, bool], _Name] = {}
     for name, spec in source.specs.items():
         key = _LARGE_NUMBER.sub("10", name), len(spec.shape) >= 2
-        example, times, _ = names.get(key, (name, 0, False))
-        names[key] = _Name(example, times + 1, key[1])
+        example, times, shape = names.get(key, (name, 0, spec.shape))
+        names[key] = _Name(example, times + 1, shape)
     return list(names.values())
 
 
 def _score(architecture: Architecture, names: list[_Name]) -> tuple[int, ...]:
-    """Most matrices, then most tensors named; then no norm missing, plain gains, least to spare, many model types.
+    """Most matrices, then most tensors named, most that face a stream of one width; then the least that is missing.
 
-    Names cannot show that a gain is zero-centred, so the plain reading wins where they allow both.
+    That is no norm missing, plain gains, least to spare, many model types. Shapes tell GPT-2 from GPT-BigCode, which
+    has its names and stores the matrices turned. Names cannot show that a gain is zero-centred, so the plain reading
+    wins where they allow both.
     """
     matrices = tensors = 0
     used: set[str] = set()
+    widths: Counter[int] = Counter()
     for name in names:
         match = architecture.match(name.example)
         if match:
             used.add(match[0].key)
             tensors += name.times
             matrices += name.times if name.matrix and _holds_matrix(match[0]) else 0
+            widths.update(dict.fromkeys(_stream_sides(match[0], name.shape), name.times))
     missing = len(architecture.block_norms() - used)
     plain = not any(isinstance(c, NormSpec) and c.zero_centered for p in architecture.patterns for c in p.cases)
-    return matrices, tensors, -missing, plain, len(used) - len(architecture.index), len(architecture.model_types)
+    agreeing = max(widths.values(), default=0)
+    return (
+        matrices,
+        tensors,
+        agreeing,
+        -missing,
+        plain,
+        len(used) - len(architecture.index),
+        len(architecture.model_types),
+    )
+
+
+def _stream_sides(pattern: Pattern, shape: tuple[int, ...]) -> Iterator[int]:
+    """The width of the stream by a whole matrix of this shape; nothing where it does not say one."""
+    case = next((c for c in pattern.cases if isinstance(c, MatrixSpec)), None)
+    spaces = KINDS.get(case.kind) if case is not None and len(shape) == 2 else None
+    if case is not None and spaces is not None and "residual" in spaces:
+        yield shape[1] if (case.stored() == "out_in") == (spaces[0] == "residual") else shape[0]
 
 
 def _named(architecture: Architecture, names: Iterable[_Name]) -> list[_Name]:

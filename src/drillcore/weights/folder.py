@@ -31,15 +31,15 @@ def read_config(path: Path, *, required: bool = False) -> Config:
         InputError: the file is missing (required), a folder, not JSON, or not an object.
     """
     if path.is_dir():
-        raise InputError("is a folder, not a configuration file", where=path,
-                         remedy=f"give the file itself, for example {path / 'config.json'}")  # fmt: skip
+        example = f", for example {path / 'config.json'}" if required else " with --config FILE"
+        raise InputError("is a folder, not a configuration file", where=path, remedy=f"give the file itself{example}")
     if not path.exists():
         if required:
             raise InputError("no such configuration file", where=path, remedy="check the path given with --config")
         return {}
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"is not readable JSON: {error}", where=path, remedy=_CONFIG_REMEDY) from error
     if not isinstance(config, dict):
         raise InputError("is not a JSON object", where=path, remedy=_CONFIG_REMEDY)
@@ -62,6 +62,10 @@ def look_into(folder: Path) -> Folder:
             rest = [p for _, others, _ in groups for p in others if p not in chosen]
             notes = [Note(p.name, "ignored", f"duplicate: {chosen[0].name} comes first") for p in dict.fromkeys(rest)]
             return Folder(format_, chosen, index, [*notes, *_absent_shards(chosen)])
+    lost = sorted(p.name for p in folder.iterdir() if p.is_symlink() and not p.exists())
+    if lost:
+        raise InputError(f"holds a link to a file that is not there: {lost[0]}", where=folder,
+                         remedy="finish the download; a cache of the hub links to its blobs")  # fmt: skip
     here = ", ".join(p.name for p in files[:6]) or "nothing"
     raise InputError(
         f"holds no weights; it holds {here}", where=folder,
@@ -77,12 +81,16 @@ def read_index(path: Path) -> dict[str, str]:
     """
     try:
         index = dict(json.loads(path.read_text(encoding="utf-8"))["weight_map"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"is not an index of shards ({error})", where=path, remedy="download it again") from error
     if not all(isinstance(shard, str) for shard in index.values()):
         raise InputError("is not an index of shards (its weight_map names no files)", where=path,
                          remedy="download it again")  # fmt: skip
-    missing = sorted({shard for shard in index.values() if not (path.parent / shard).exists()})
+    outside = sorted({shard for shard in index.values() if Path(shard).name != shard})
+    if outside:
+        raise InputError(f"names a shard that is not a file of its folder: {outside[0]!r}", where=path,
+                         remedy="keep the shards beside their index")  # fmt: skip
+    missing = sorted({shard for shard in index.values() if not (path.parent / shard).is_file()})
     if missing:
         raise InputError(
             f"names {len(missing)} shard(s) that are not in the folder: {', '.join(missing[:3])}", where=path,

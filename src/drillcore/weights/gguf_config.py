@@ -5,10 +5,13 @@ from typing import Any
 
 from drillcore.weights.source import Config, TensorSpec
 
-# Architectures whose converter reorders the rows of q and k (llama.cpp, convert_hf_to_gguf.py: LlamaModel.permute).
+# Architectures whose converter reorders the rows of q and k (llama.cpp, conversion/*.py, read in 2026: `permute` of
+# LlamaModel, of its subclasses without `undo_permute = False`, and of the classes that copy it). Apertus, Llama 4,
+# AFMoE and CogVLM inherit from LlamaModel and do not reorder.
 PERMUTED = frozenset({
     "llama", "llama-embed", "mistral3", "deci", "baichuan", "xverse", "internlm2", "minicpm", "olmo", "arctic",
     "deepseek", "granite", "granitemoe", "granitehybrid", "chameleon", "bailingmoe", "smollm3", "arcee", "llada",
+    "eagle3",
 })  # fmt: skip
 _KEYS = {
     "block_count": "num_hidden_layers",
@@ -38,12 +41,13 @@ def gguf_config(metadata: Mapping[str, Any], specs: Mapping[str, TensorSpec]) ->
         value = metadata.get(f"{arch}.{key}")
         if isinstance(value, list):
             value = value[0] if len(set(value)) == 1 else None
-        if value is not None:
+        if isinstance(value, int) and not isinstance(value, bool):
             config[word] = value
     if "token_embd.weight" in specs:
         config["vocab_size"] = specs["token_embd.weight"].shape[0]
-    if "v_head_dim" in config:
-        config["qk_nope_head_dim"] = metadata[f"{arch}.attention.key_length_mla"] - config["rotary_dim"]
+    whole = metadata.get(f"{arch}.attention.key_length_mla")  # of a head, with its rotated part
+    if isinstance(whole, int) and "rotary_dim" in config:
+        config["qk_nope_head_dim"] = whole - config["rotary_dim"]
     causal = metadata.get(f"{arch}.attention.causal", "bert" not in arch and arch != "t5encoder")
     return config | _facts(specs, arch) | {"architectures": ["GgufForCausalLM" if causal else "GgufModel"]}
 

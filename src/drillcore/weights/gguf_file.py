@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ class GgufSource:
         self.label = label
         self._gguf = _library(files[0])
         headers = {path: read_header(path) for path in files}
-        self._stored = {t.name: _stored(t, h, path, self._gguf) for path, h in headers.items() for t in h.tensors}
+        self._stored = _all_stored(headers, self._gguf)
         unreadable = [s.spec for s in self._stored.values() if not self._decodes(s)]
         self.specs = {name: s.spec for name, s in self._stored.items() if s.spec not in unreadable}
         metadata = headers[files[0]].metadata
@@ -45,6 +46,7 @@ class GgufSource:
         numbers = {key: value for key, value in (given or {}).items() if key != "model_type"}
         self.config = {**gguf_config(metadata, self.specs), **numbers}
         self._heads = _heads(metadata)
+        self._check_heads(files[0])
         self.notes = (*notes, *self._own_notes(unreadable))
 
     def read(self, name: str, rows: slice | None = None) -> Tensor:
@@ -83,6 +85,14 @@ class GgufSource:
         # The converter turns the two halves of a head, on which RoPE acts in pairs, into neighbours.
         return np.arange(rows).reshape(heads, rows // heads // 2, 2).swapaxes(1, 2).reshape(rows)
 
+    def _check_heads(self, path: Path) -> None:
+        for name in self.specs:
+            try:
+                self._row_order(name)
+            except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+                raise InputError(f"the metadata's numbers of heads do not fit {name} ({error})", where=path,
+                                 remedy="download the file again, or convert the model again") from error  # fmt: skip
+
     def _own_notes(self, unreadable: Sequence[TensorSpec]) -> list[Note]:
         notes = [Note(spec.name, "skipped", f"quantised as {spec.dtype}, which the gguf package cannot decode",
                       "use a newer gguf package, or another quantisation of the model", spec)
@@ -101,6 +111,25 @@ def _library(path: Path) -> ModuleType:
     except ImportError as error:
         raise InputError("is a GGUF file, and the package gguf is not installed", where=path,
                          remedy="pip install 'drillcore[gguf]'") from error  # fmt: skip
+
+
+def _all_stored(headers: Mapping[Path, GgufHeader], gguf: ModuleType) -> dict[str, Stored]:
+    found: dict[str, Stored] = {}
+    for path, header in headers.items():
+        for tensor in header.tensors:
+            if tensor.name in found:
+                raise InputError(f"holds the tensor {tensor.name!r} twice", where=path,
+                                 remedy="keep the parts of one model in the folder, or convert it again")  # fmt: skip
+            found[tensor.name] = _stored(tensor, header, path, gguf)
+        _refuse_overlaps(path, [(t.offset, found[t.name].data.nbytes, t.name) for t in header.tensors])
+    return found
+
+
+def _refuse_overlaps(path: Path, places: Sequence[tuple[int, int, str]]) -> None:
+    for (start, size, name), (after, _, other) in pairwise(sorted(places)):
+        if start + size > after:
+            raise InputError(f"is damaged: the tensors {name!r} and {other!r} lie over each other", where=path,
+                             remedy="download the file again and compare its size or checksum")  # fmt: skip
 
 
 def _stored(tensor: GgufTensor, header: GgufHeader, path: Path, gguf: ModuleType) -> Stored:

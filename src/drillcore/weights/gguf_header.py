@@ -73,6 +73,9 @@ def _parsed(cursor: "_Cursor", data: np.memmap[Any, np.dtype[np.uint8]], path: P
     found = list(_tensors(cursor, tensor_count))
     alignment = metadata.get("general.alignment", _ALIGNMENT)
     start = -(-cursor.at // alignment) * alignment
+    crooked = next((t.name for t in found if t.offset % alignment), None)
+    if crooked is not None:
+        raise ValueError(f"{crooked} does not lie at a multiple of {alignment} bytes")
     return GgufHeader(metadata, [t._replace(offset=start + t.offset) for t in found], data)
 
 

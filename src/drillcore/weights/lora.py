@@ -6,7 +6,7 @@ matched to module names as PEFT does.
 
 import re
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ _FACTOR = re.compile(
     r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<letter>[AB])(?:\.[^.]+)??(?P<end>\.weight|\.bias)?"
 )
 _SAVED = re.compile(r"\.modules_to_save(?:\.[^.]+)?(?=\.[^.]+$)")
+_REPAIR = "repair it, or download the adapter again"
 _MERGE = "merge the adapter into its base (PEFT: model.merge_and_unload()) and survey the merged checkpoint"
 
 
@@ -38,6 +39,7 @@ class LoraSource:
 
     def __init__(self, inner: Source, adapter: Config, *, config: Config) -> None:
         _refuse_others(inner, adapter)
+        _check_numbers(inner.label, adapter)
         self._inner, self.label, self.config = inner, inner.label, config
         self._deltas: dict[str, Delta] = {}
         self._whole: dict[str, str] = {}  # name in the base → name in the file
@@ -115,6 +117,29 @@ def _refuse_others(inner: Source, adapter: Config) -> None:
     if adapter.get("target_parameters"):
         raise InputError("is a LoRA on bare parameters (target_parameters), whose factors are stacked over experts",
                          where=inner.label, remedy=_MERGE)  # fmt: skip
+
+
+def _check_numbers(label: str, adapter: Config) -> None:
+    """Ranks and alphas are numbers, their patterns regular expressions."""
+    for key, patterns, least in (("r", "rank_pattern", 1), ("lora_alpha", "alpha_pattern", None)):
+        given = adapter.get(patterns) or {}
+        if not isinstance(given, Mapping):
+            raise InputError(f"{patterns} is not an object", where=f"{label}/adapter_config.json", remedy=_REPAIR)
+        for name, value in {key: adapter.get(key, 8), **given}.items():
+            if not _is_number(value, least):
+                raise InputError(f"{name} is {value!r}, not a number{' of at least 1' if least else ''}",
+                                 where=f"{label}/adapter_config.json", remedy=_REPAIR)  # fmt: skip
+        for pattern in given:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise InputError(f"{patterns}: {pattern!r} is not a regular expression ({error})",
+                                 where=f"{label}/adapter_config.json", remedy=_REPAIR) from error  # fmt: skip
+
+
+def _is_number(value: object, least: int | None) -> bool:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole and value >= least if least is not None else (whole or isinstance(value, float)) and isfinite(value)  # type: ignore[operator, arg-type]
 
 
 def _rank_and_scale(module: str, adapter: Config) -> tuple[int, float]:

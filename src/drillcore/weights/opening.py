@@ -35,12 +35,23 @@ def open_source(target: object, *, config: Path | None = None, base: object = No
     if isinstance(target, nn.Module):
         return _decoded(ModuleSource(target, config=given))
     label = str(target)
-    path = Path(label).expanduser()
+    if not label:
+        raise InputError("an empty name is no checkpoint", remedy="give a file, a folder or a Hugging Face id")
+    if not label.isprintable() and any("\udc80" <= sign <= "\udcff" for sign in label):
+        raise InputError("the name is not UTF-8", where=ascii(label), remedy="rename the file or folder")
+    path = _expanded(label)
     if path.is_file() and path.stem == "adapter_model" and (path.parent / "adapter_config.json").exists():
         path = path.parent
     elif not path.exists():
         path = find_model(label)
     return _decoded(_file(path, given) if path.is_file() else _folder(path, label, given, base))
+
+
+def _expanded(label: str) -> Path:
+    try:
+        return Path(label).expanduser()
+    except RuntimeError as error:
+        raise InputError("no such user", where=label, remedy="check the path") from error
 
 
 def _decoded(source: Source) -> Source:
@@ -51,6 +62,8 @@ def _decoded(source: Source) -> Source:
 
 def _folder(path: Path, label: str, given: Config | None, base: object) -> Source:
     found = look_into(path)
+    if base is not None and found.format != "lora":
+        raise InputError("a base was given, and this is no LoRA folder", where=label, remedy="leave --base out")
     if found.format == "lora":
         adapter = read_adapter_config(path)
         factors = _files(_FORMATS[found.files[0].suffix], found.files, label, {}, found.notes)
@@ -94,10 +107,10 @@ def _base_config(adapter: Config, folder: Path, base: object) -> Config:
     Raises:
         InputError: the base that was given is not there.
     """
-    named = adapter.get("base_model_name_or_path") or ""
+    named = str(adapter.get("base_model_name_or_path") or "")
     if base is None:
         place = next((p for p in (Path(named), folder / named) if named and p.is_dir()), None) or cached_model(named)
         return read_config(place / "config.json") if place else {}
-    path = Path(str(base)).expanduser()
+    path = _expanded(str(base))
     place = path if path.exists() else find_model(str(base))
     return read_config(place / "config.json" if place.is_dir() else place.parent / "config.json")

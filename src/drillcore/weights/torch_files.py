@@ -119,12 +119,23 @@ def _tensors(loaded: Any, path: Path) -> tuple[dict[str, Tensor], list[Note]]:
         loaded = loaded[key]
     if not isinstance(loaded, Mapping):
         raise InputError(f"holds a {type(loaded).__name__}, not a dictionary of tensors", where=path, remedy=_CONVERT)
-    tensors = {str(k): v for k, v in loaded.items() if isinstance(v, Tensor) and v.layout == torch.strided}
+    tensors = {str(k): v for k, v in loaded.items() if isinstance(v, Tensor) and _holds_numbers(v)}
     if not tensors:
         keys = ", ".join(map(str, list(loaded)[:6])) or "nothing"
         raise InputError(f"holds no tensors; its keys: {keys}", where=path, remedy=_CONVERT)
     rest = [(str(k), v) for k, v in loaded.items() if str(k) not in tensors]
-    return tensors, [*notes, *(Note(k, "ignored", f"a {type(v).__name__}, not a plain tensor") for k, v in rest)]
+    return tensors, [*notes, *(_set_aside(k, v) for k, v in rest)]
+
+
+def _holds_numbers(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and not tensor.is_meta
+
+
+def _set_aside(name: str, value: object) -> Note:
+    if isinstance(value, Tensor):
+        what = "on the meta device, without numbers" if value.is_meta else f"stored as {value.layout}"
+        return Note(name, "skipped", f"a tensor {what.replace('torch.', '')}", _CONVERT)
+    return Note(name, "ignored", f"a {type(value).__name__}, not a tensor")
 
 
 def tensor_spec(name: str, tensor: Tensor, file: str = "") -> TensorSpec:
