@@ -12,17 +12,21 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "survey": "drillcore.verbs.survey",
     "describe": "drillcore.verbs.describe",
+    "check": "drillcore.verbs.check",
     "report": "drillcore.pages.page",
     "study_report": "drillcore.pages.study_page",
+    "check_report": "drillcore.pages.check_page",
     "open_source": "drillcore.weights",
     "InputError": "drillcore.weights",
 }
 
-__all__ = ["InputError", "describe", "open_source", "report", "study_report", "survey"]
+__all__ = ["InputError", "check", "check_report", "describe", "open_source", "report", "study_report", "survey"]
 
 if TYPE_CHECKING:
+    from drillcore.pages.check_page import check_report as check_report
     from drillcore.pages.page import report as report
     from drillcore.pages.study_page import study_report as study_report
+    from drillcore.verbs.check import check as check
     from drillcore.verbs.describe import describe as describe
     from drillcore.verbs.survey import survey as survey
     from drillcore.weights import InputError as InputError

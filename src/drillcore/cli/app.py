@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 import drillcore
 from drillcore.cli import screen
+from drillcore.cli.check_command import check
 from drillcore.cli.study_commands import study_app
 from drillcore.errors import UserError
 
@@ -27,6 +28,7 @@ app = App(
 )
 
 app.command(study_app)
+app.command(check)
 
 Checkpoint = Annotated[str, Parameter(help="File, folder or Hugging Face id of the model.")]
 Roles = Annotated[Path | None, Parameter(help="TOML file with the roles of an unknown family (see CONTRIBUTING.md).")]

@@ -87,6 +87,8 @@ def forward_class(q_all: float, plateau: float | None, p_s: float, *, resets: bo
     name = FORWARD[worse]
     reason, remedy = _MEANING[name]
     why = f"it grows as its parameters to the power {q_all:.2f}"
+    if q_all <= LIMITS.bounded:
+        why = "it does not grow with its parameters"
     if p_s > LIMITS.input_growth:
         why += f" and as its input to the power {p_s:.2f}"
         remedy = f"put a norm on its input; then {remedy}"

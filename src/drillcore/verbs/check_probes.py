@@ -34,6 +34,7 @@ STATES = 3
 DIRECTIONS = 3
 STARTS = (0.3, 3.0, 30.0)
 ROUNDS = 30
+STEPS = 80
 
 
 @dataclass
@@ -126,7 +127,10 @@ def local(subject: Subject, found: Evidence, norms: Sequence[FoundNorm]) -> floa
 
 
 def hamiltonian(subject: Subject, found: Evidence, norms: Sequence[FoundNorm], decay: float) -> Iterator[str]:
-    """Probe 4: ascents for random unit p, several starts, without decay and with it; the largest outcome counts."""
+    """Probe 4: ascents for random unit p from several starts, without decay and then with it.
+
+    What is finite without decay is finite with it, and is not climbed again.
+    """
     if found.resets:
         found.rows.append(Row(measure="hamiltonian", status="not-applicable",
                               reason="the norm acts on the state, so that there is no velocity to choose"))  # fmt: skip
@@ -134,16 +138,17 @@ def hamiltonian(subject: Subject, found: Evidence, norms: Sequence[FoundNorm], d
     d, controls, x = subject.target.width, subject.parameters.controls, subject.x
     with subject.nominal():
         for strength in dict.fromkeys((0.0, decay)):
+            rows = []
             for i in range(DIRECTIONS):
                 p = torch.randn(d, generator=generator("direction", i), dtype=torch.float64)
                 p = (p / p.norm()).to(x)
-                ends = [
-                    ascend(lambda: subject.velocity(x)[0, -1], controls, p, decay=strength, start=start, steps=120,
-                           tol=1e-3, align=30)
-                    for start in STARTS
-                ]  # fmt: skip
-                found.rows.append(_outcome(ends, i, strength, _closed(p, norms)))
+                ends = ascend(lambda: subject.velocity(x)[0, -1], controls, p, decay=strength, starts=STARTS,
+                              steps=STEPS, tol=1e-3, align=30)  # fmt: skip
+                rows.append(_outcome(ends, i, strength, _closed(p, norms)))
+            found.rows += rows
             yield f"Hamiltonian, decay {strength:g}"
+            if all(row.value is not None for row in rows):
+                return
 
 
 def _closed(p: Tensor, norms: Sequence[FoundNorm]) -> float | None:
