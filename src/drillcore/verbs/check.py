@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +32,8 @@ from drillcore.verbs.check_warnings import warnings
 from drillcore.verbs.provenance import circumstances
 from drillcore.weights import InputError
 
-PARTS = 12  # as many as progress is told
+PARTS = 11  # as many as progress is told
+_ONE_THREAD = 512  # up to this width
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +147,24 @@ def check(
         "width": width, "half_steps": loaded.half_steps, "copies": loaded.copies, "residual_adds": loaded.adds,
         "residual_step": loaded.residual_step, "decay": decay, "dtype": dtype,
     }  # fmt: skip
-    torch.set_flush_denormal(True)  # a saturated tanh makes denormals, which are slow
-    try:
+    with _quiet_arithmetic(width):
         made = _Run(Subject(loaded, getattr(torch, dtype)), decay, progress or (lambda _: None)).result()
-    finally:
-        torch.set_flush_denormal(False)
     facts = circumstances(settings, time.perf_counter() - started, {"source": loaded.label})
     table = Table(tuple(replace(r, source=loaded.label) for r in made.rows), facts)
     return replace(made, rows=table, provenance=facts)
+
+
+@contextmanager
+def _quiet_arithmetic(width: int) -> Iterator[None]:
+    """Denormals of a saturated tanh are slow, and threads cost more than they give on products of a few tokens."""
+    threads = torch.get_num_threads()
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(1 if width <= _ONE_THREAD else threads)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(threads)
 
 
 class _Run:

@@ -12,7 +12,6 @@ from drillcore.measures.exponents import (
     PARAMETER_SCALES,
     Exponent,
     Point,
-    Scaling,
     by_input,
     by_parameters,
     plateau_ratio,
@@ -25,12 +24,14 @@ from drillcore.measures.output_norm import bounds
 from drillcore.measures.rollout import Backward, Growth, Moments, go_back, growth, roll_out
 from drillcore.measures.sensitivity import Jacobian, Map, jacobian_norm, jacobian_trace
 from drillcore.measures.zero_start import gradient_ratio_at_zero, pooled_variance, relative_sensitivity
+from drillcore.measures.stability_rules import LIMITS
 from drillcore.seeds import generator
 from drillcore.table import Row
 from drillcore.verbs.check_subject import FoundNorm, Subject
 from drillcore.weights import InputError
 
 STATES = 3
+SOFTMAX_STATES = 9  # without QK-norm sensitivity scatters over states
 DIRECTIONS = 3
 STARTS = (0.3, 3.0, 30.0)
 ROUNDS = 30
@@ -49,24 +50,25 @@ class Evidence:
 
 def scales(subject: Subject, found: Evidence) -> Iterator[str]:
     """Probes 1 to 3: sweeps of the input, of all controls, of the last matrix and of the gains. Yields what it did."""
-    states, p = subject.states(STATES), subject.parameters
+    p = subject.parameters
+    unguarded = subject.mixes_tokens() and not subject.normed_queries()
     with subject.nominal():
         f: Map = subject.run
-        points = sweep(f, states, INPUT_SCALES, by_input, rounds=ROUNDS)
         if subject.is_map:
-            whole = size_exponent(points)
-            found.resets = whole is not None and whole.value <= 0.1
-            if not found.resets:
-                f = subject.velocity
-                points = sweep(f, states, INPUT_SCALES, by_input, rounds=ROUNDS)
-        _note_sweep(found, points, "input", "s")
+            whole = size_exponent(sweep(f, subject.states(STATES), INPUT_SCALES, by_input, rounds=0))
+            found.resets = whole is not None and whole.value <= LIMITS.bounded
+            f = f if found.resets else subject.velocity
+        _note_sweep(found, sweep(f, subject.states(STATES), INPUT_SCALES, by_input, rounds=ROUNDS), "input", "s")
         yield "input scale"
-        swept: tuple[tuple[str, str, list[Tensor]], ...] = (
-            ("controls", "all", p.controls), ("last matrix", "last", [p.last]), ("gains", "gain", [*p.gains.values()]),
+        swept: tuple[tuple[str, str, list[Tensor], int, int], ...] = (
+            ("all matrices", "all", p.controls, ROUNDS, SOFTMAX_STATES if unguarded else STATES),
+            ("last matrix", "last", [p.last], ROUNDS, STATES),
+            ("gains", "gain", [*p.gains.values()], 0, STATES),
         )  # fmt: skip
-        for words, name, parameters in swept:
+        for words, name, parameters, rounds, count in swept:
             if parameters:
-                points = _parameter_sweep(f, states, by_parameters(parameters), name, words)
+                points = sweep(f, subject.states(count), PARAMETER_SCALES, by_parameters(parameters), rounds=rounds,
+                               what=words)  # fmt: skip
                 _note_sweep(found, points, words, name)
                 found.plateau = plateau_ratio(points) if name == "all" else found.plateau
             else:
@@ -74,22 +76,18 @@ def scales(subject: Subject, found: Evidence) -> Iterator[str]:
             yield words
 
 
-def _parameter_sweep(f: Map, states: Sequence[Tensor], scaled: Scaling, name: str, words: str) -> list[Point]:
-    rounds = 0 if name == "gain" else ROUNDS
-    return sweep(f, states, PARAMETER_SCALES, scaled, rounds=rounds, what=f"{words} as a whole")
-
-
 def _note_sweep(found: Evidence, points: Sequence[Point], what: str, name: str) -> None:
     for point in points:
         at = f"{what} × {point.scale:g}"
-        found.rows.append(Row(measure=f"sweep.{name}.rms", subset=at, value=point.rms, n=STATES))
+        found.rows.append(Row(measure=f"sweep.{name}.rms", subset=at, value=point.rms))
         if point.sensitivity:
+            n = len(point.sensitivity)
             found.rows.append(Row(
-                measure=f"sweep.{name}.sensitivity", subset=at, value=sorted(point.sensitivity)[STATES // 2], n=STATES,
-                low=min(point.sensitivity), high=max(point.sensitivity), bound=None,
+                measure=f"sweep.{name}.sensitivity", subset=at, value=sorted(point.sensitivity)[n // 2], n=n,
+                low=min(point.sensitivity), high=max(point.sensitivity),
             ))  # fmt: skip
     both = {"p" if name == "s" else "q": size_exponent(points)}
-    if points[0].sensitivity:
+    if points[-1].sensitivity:
         both["j"] = sensitivity_exponent(points)
     for letter, exponent in both.items():
         key = f"{letter}_{name}"
@@ -105,7 +103,7 @@ def local(subject: Subject, found: Evidence, norms: Sequence[FoundNorm]) -> floa
     """Sensitivity and relative sensitivity as given, and probe 6: a last matrix of zeros. Gives the gradient ratio."""
     x, last = subject.x, subject.parameters.last
     norm = jacobian_norm(subject.velocity, x, ROUNDS)
-    found.rows.append(Row(measure="sensitivity", value=norm.value, bound=None, stderr=None, n=norm.rounds))
+    found.rows.append(Row(measure="sensitivity", value=norm.value, n=norm.rounds))
     with torch.no_grad():
         y = subject.velocity(x)
     kappa = relative_sensitivity(norm.value, x, y)
@@ -167,7 +165,7 @@ def _outcome(ends: Sequence[Ascent], direction: int, decay: float, closed: float
     settled = [end for end in ends if end.outcome == "converged"]
     if settled:
         best = max(settled, key=lambda end: end.value)
-        return Row(**key, value=best.value, stderr=None, bound=abs(best.value) * best.change, n=n)
+        return Row(**key, value=best.value, bound=abs(best.value) * best.change, n=n)
     if all(end.outcome == "collapsed" for end in ends):
         return Row(**key, value=0.0, n=n, reason="decay draws every start into the origin")
     best = max(ends, key=lambda end: end.value)
