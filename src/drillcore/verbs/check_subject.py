@@ -232,24 +232,37 @@ class Subject:
 
     def output_norms(self) -> "list[FoundNorm]":
         """The norms whose outputs are what is added to the stream (one for each residual add), or none."""
-        seen: list[tuple[nn.Module, Tensor, Tensor]] = []
+        given, _ = self._through_norms()
+        with self.nominal():  # a norm of zeros gives nothing to know it by
+            seen, y = self._through_norms()
+        close = 1e-4 * float(y.norm())
+        for chosen in combinations(range(len(seen)), max(1, self.target.adds)):
+            if float((sum(seen[i].output for i in chosen) - y).norm()) <= close:
+                found = [_found(seen[i], given[i].given) for i in chosen]
+                return [f for f in found if f is not None] if None not in found else []
+        return []
+
+    def _through_norms(self) -> "tuple[list[_Pass], Tensor]":
+        """What goes into and comes out of every norm for one state, in order, and the velocity."""
+        seen: list[_Pass] = []
 
         def note(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             if isinstance(output, Tensor) and output.shape == self.x.shape:
-                seen.append((module, inputs[0].detach(), output.detach()))
+                seen.append(_Pass(module, inputs[0].detach(), output.detach()))
 
         with ExitStack() as stack, torch.no_grad(), plain_attention():
             for name, module in self.module.named_modules():
                 if _is_norm(name, module):
                     stack.callback(module.register_forward_hook(note).remove)
             y = self.velocity(self.x)
-        close = 1e-4 * float(y.norm())
-        adds = max(1, self.target.adds)
-        for chosen in combinations(seen, adds):
-            if float((sum(output for _, _, output in chosen) - y).norm()) <= close:
-                found = [_found(*parts) for parts in chosen]
-                return [f for f in found if f is not None] if None not in found else []
-        return []
+        return seen, y
+
+
+@dataclass(frozen=True)
+class _Pass:
+    module: nn.Module
+    given: Tensor
+    output: Tensor
 
 
 @dataclass(frozen=True)
@@ -262,7 +275,8 @@ class FoundNorm:
     trained: bool
 
 
-def _found(module: nn.Module, given: Tensor, output: Tensor) -> FoundNorm | None:
+def _found(seen: _Pass, given: Tensor) -> FoundNorm | None:
+    module, output = seen.module, seen.output
     own = dict(module.named_parameters(recurse=False))
     gain = next((own[n] for n in ("weight", "gain", "gamma", "scale", "g") if n in own), None)
     shift = next((own[n] for n in ("bias", "shift", "beta") if n in own), None)
