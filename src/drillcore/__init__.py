@@ -12,17 +12,21 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "survey": "drillcore.verbs.survey",
     "describe": "drillcore.verbs.describe",
+    "check": "drillcore.verbs.check",
     "report": "drillcore.pages.page",
     "rescale": "drillcore.verbs.rescale",
     "signal": "drillcore.verbs.signal",
     "signal_report": "drillcore.pages.signal_page",
     "study_report": "drillcore.pages.study_page",
+    "check_report": "drillcore.pages.check_page",
     "open_source": "drillcore.weights",
     "InputError": "drillcore.weights",
 }
 
 __all__ = [
     "InputError",
+    "check",
+    "check_report",
     "describe",
     "open_source",
     "report",
@@ -34,9 +38,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from drillcore.pages.check_page import check_report as check_report
     from drillcore.pages.page import report as report
     from drillcore.pages.signal_page import signal_report as signal_report
     from drillcore.pages.study_page import study_report as study_report
+    from drillcore.verbs.check import check as check
     from drillcore.verbs.describe import describe as describe
     from drillcore.verbs.rescale import rescale as rescale
     from drillcore.verbs.signal import signal as signal

@@ -11,6 +11,7 @@ from cyclopts import App, Parameter, Token
 
 import drillcore
 from drillcore.cli import screen
+from drillcore.cli.check_command import check
 from drillcore.cli.options import check_folder, use_threads
 from drillcore.cli.rescale_command import rescale
 from drillcore.cli.signal_command import signal
@@ -31,6 +32,7 @@ app = App(
 )
 
 app.command(signal)
+app.command(check)
 app.command(rescale)
 _STUDY_HELP = """Run an experiment of many small trainings and decide its claims.
 

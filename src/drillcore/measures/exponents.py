@@ -55,13 +55,14 @@ def sweep(
         scales: rising.
         scaled: enters a scale: `scaled(c)` is a context that multiplies what is swept and gives the factor by which
             the input is to be multiplied meanwhile (`by_input`, `by_parameters`).
-        rounds: of the power iteration, 0 for none.
+        rounds: of the power iteration, 0 for none; it is done at the scales of the fit and every second one below.
         what: named in errors.
 
     Raises:
         InputError: f is not finite at a scale.
         RuntimeError: an operation of f cannot be differentiated twice.
     """
+    read = {*scales[-FITTED:], *scales[::2]}  # sensitivity is the dear part, and below it is only drawn
     found: list[Point] = []
     starts: list[Tensor | None] = [None] * len(inputs)
     for c in scales:
@@ -77,7 +78,7 @@ def sweep(
                         remedy="find the operation that overflows (a power, an exp, a product of branches)",
                     )  # fmt: skip
                 squares, sizes = squares + float(y.double().square().sum()), sizes + y.numel()
-                if rounds:
+                if rounds and c in read:
                     norm = jacobian_norm(f, factor * x, rounds, start=starts[i], key=f"sensitivity {i}")
                     starts[i] = norm.direction
                     norms.append(norm)
@@ -134,8 +135,9 @@ def sensitivity_exponent(points: Sequence[Point]) -> Exponent | None:
     Where a softmax sharpens, sensitivity falls at most states and rises near ties, so that the range matters; where
     nothing saturates all states agree.
     """
+    points = [p for p in points if p.sensitivity]
     scales = [p.scale for p in points]
-    states = range(len(points[0].sensitivity))
+    states = range(len(points[0].sensitivity) if points else 0)
     slopes = [s for i in states if (s := exponent(scales, [p.sensitivity[i] for p in points])) is not None]
     if not slopes:
         return None

@@ -17,6 +17,7 @@ from torch import Tensor
 Outcome = Literal["converged", "diverged", "collapsed", "not-converged"]
 _DIVERGED = 1e4  # times the value where the ascent began to count
 _COLLAPSED = 1e-3  # of the size of the parameters at the start
+_WINDOW = 10  # steps over which a value settles
 
 
 def ellipsoid_value(p: Tensor, gain: Tensor, shift: Tensor, *, centred: bool) -> float:
@@ -46,7 +47,7 @@ def last_matrix_value(p: Tensor, h_norm: float, decay: float) -> float:
 
 @dataclass(frozen=True)
 class Ascent:
-    """Where an ascent ended. `value` is a lower bound on H(p); `change` its relative change over the last rounds."""
+    """Where an ascent ended. `value` is a lower bound on H(p); `change` its relative change over the last steps."""
 
     outcome: Outcome
     value: float
@@ -56,13 +57,13 @@ class Ascent:
 
 
 def ascend(
-    f: Callable[[], Tensor], parameters: Sequence[Tensor], p: Tensor, *, decay: float = 0.0, start: float = 1.0,
-    steps: int = 400, tol: float = 1e-4, align: int = 40,
-) -> Ascent:  # fmt: skip
-    """Climb −p·f(θ) − λ‖θ‖² from θ times `start`, and say how it ended. The parameters are put back.
+    f: Callable[[], Tensor], parameters: Sequence[Tensor], p: Tensor, *, decay: float = 0.0,
+    starts: Sequence[float] = (0.3, 3.0, 30.0), steps: int = 400, tol: float = 1e-4, align: int = 40,
+) -> list[Ascent]:  # fmt: skip
+    """Climb −p·f(θ) − λ‖θ‖² from θ at several scales, and say how each climb ended. The parameters are put back.
 
     Each step moves every tensor by the same share of its own size along its gradient and is kept only if the value
-    rises; the share grows when it does and halves when not. The first `align` steps turn the tensors at fixed size and
+    rises; the share grows when it does and halves when not. First, `align` steps turn the tensors at fixed size and
     without decay: a random start pulls too weakly to be told from one that decay draws into the origin. The share is
     relative, so that a value without a limit grows geometrically and is known after a few steps.
 
@@ -71,85 +72,95 @@ def ascend(
         parameters: the controls θ, all of them requiring gradients.
         p: the direction, d.
         decay: λ.
-        start: scale of the start.
-        steps: at most so many after the alignment.
-        tol: relative change over 20 steps below which the value is taken as settled.
+        starts: what the aligned parameters are multiplied by.
+        steps: at most so many from each start.
+        tol: relative change over ten steps below which the value is taken as settled.
         align: steps of the alignment.
 
     Returns:
-        "diverged" where the value passed 1e4 times (and the parameters at least twice) those of the aligned start,
+        For each start "diverged" where the value passed 1e4 times (and the parameters twice) those of the start,
         "collapsed" where decay drew the parameters to the origin, "converged", or "not-converged".
     """
+    climb = _Climb(f, parameters, p)
     kept = [q.detach().clone() for q in parameters]
     try:
-        with torch.no_grad():
-            for q in parameters:
-                q.mul_(start)
-        return _Climb(f, parameters, p, start).run(decay, steps, tol, align)
+        for _ in range(align):
+            climb.step(0.0, keep_size=True)
+        aligned = [q.detach().clone() for q in parameters]
+        found = []
+        for start in starts:
+            climb.restart(aligned, start)
+            found.append(climb.run(decay, steps, tol, start))
+        return found
     finally:
-        with torch.no_grad():
-            for q, before in zip(parameters, kept, strict=True):
-                q.copy_(before)
+        climb.restart(kept, 1.0)
 
 
 class _Climb:
-    def __init__(self, f: Callable[[], Tensor], parameters: Sequence[Tensor], p: Tensor, start: float) -> None:
-        self.f, self.parameters, self.p, self.start, self.share = f, parameters, p, start, 0.1
+    """The ascent; buffers are made once, since large ones cost more to make than to fill."""
 
-    def run(self, decay: float, steps: int, tol: float, align: int) -> Ascent:
-        for _ in range(align):
-            self._step(0.0, keep_size=True)
-        self.share, history = 0.1, [self._value(decay)]
-        first, size = max(abs(self._value(0.0)), 1e-12), self._size()
+    def __init__(self, f: Callable[[], Tensor], parameters: Sequence[Tensor], p: Tensor) -> None:
+        self.f, self.parameters, self.p, self.share = f, list(parameters), p, 0.1
+        self._before = [torch.empty_like(q, requires_grad=False) for q in self.parameters]
+
+    @torch.no_grad()
+    def restart(self, values: Sequence[Tensor], scale: float) -> None:
+        """Set the parameters to `values` times `scale`."""
+        for q, value in zip(self.parameters, values, strict=True):
+            q.copy_(value).mul_(scale)
+        self.share = 0.1
+
+    def run(self, decay: float, steps: int, tol: float, start: float) -> Ascent:
+        """Climb until the value settles, passes all measure or falls to the origin."""
+        history, size = [self._value(decay)], self._size()
+        first = max(abs(self._value(0.0)), 1e-12)
+        change = float("inf")
         for done in range(1, steps + 1):
-            history.append(self._step(decay))
-            change = abs(history[-1] - history[max(0, done - 20)]) / max(abs(history[-1]), 1e-12 * first)
-            if not history[-1] < _DIVERGED * first and self._size() > 2 * size:
-                return Ascent("diverged", history[-1], change, done, self.start)
-            if self._size() < _COLLAPSED * size and abs(history[-1]) < 1e-2 * first:
-                return Ascent("collapsed", history[-1], change, done, self.start)
-            if done >= 20 and change < tol:
-                return Ascent("converged", history[-1], change, done, self.start)
-        return Ascent("not-converged", history[-1], change, steps, self.start)
+            history.append(self.step(decay))
+            now = history[-1]
+            change = abs(now - history[max(0, done - _WINDOW)]) / max(abs(now), 1e-12 * first)
+            if now >= _DIVERGED * first and self._size() > 2 * size:
+                return Ascent("diverged", now, change, done, start)
+            if self._size() < _COLLAPSED * size and abs(now) < 1e-2 * first:
+                return Ascent("collapsed", now, change, done, start)
+            if done >= _WINDOW and change < tol:
+                return Ascent("converged", now, change, done, start)
+        return Ascent("not-converged", history[-1], change, steps, start)
 
-    def _value(self, decay: float) -> float:
+    def step(self, decay: float, keep_size: bool = False) -> float:
+        """One accepted step, or none when ten shares in a row are too long; gives the value."""
+        with torch.enable_grad():
+            objective = self._objective(decay)
+            gradients = torch.autograd.grad(objective, self.parameters, allow_unused=True)
+        value = float(objective.detach())
+        moves = [(q, b, g) for q, b, g in zip(self.parameters, self._before, gradients, strict=True) if g is not None]
         with torch.no_grad():
-            return float(self._objective(decay))
+            sizes = [(float(q.norm()), float(g.norm())) for q, _, g in moves]
+            for q, b, _ in moves:
+                b.copy_(q)
+            for _ in range(10):
+                for (q, b, g), (size, steep) in zip(moves, sizes, strict=True):
+                    if steep > 0:
+                        torch.add(b, g, alpha=self.share * size / steep, out=q)
+                    if keep_size:
+                        q.mul_(size / max(float(q.norm()), 1e-300))
+                after = self._value(decay)
+                if after > value:
+                    self.share = min(0.5, 1.3 * self.share)
+                    return after
+                self.share /= 2
+            for q, b, _ in moves:
+                q.copy_(b)
+        return value
+
+    @torch.no_grad()
+    def _value(self, decay: float) -> float:
+        return float(self._objective(decay))
 
     def _objective(self, decay: float) -> Tensor:
         value = -(self.p * self.f()).sum()
         return value - decay * sum(q.square().sum() for q in self.parameters) if decay else value
 
+    @torch.no_grad()
     def _size(self) -> float:
-        return sqrt(sum(float(q.detach().square().sum()) for q in self.parameters))
-
-    def _step(self, decay: float, keep_size: bool = False) -> float:
-        """One accepted step, or none when ten shares in a row are too long; gives the value."""
-        with torch.enable_grad():
-            objective = self._objective(decay)
-            gradients = torch.autograd.grad(objective, list(self.parameters), allow_unused=True)
-        value = float(objective.detach())
-        before = [q.detach().clone() for q in self.parameters]
-        for _ in range(10):
-            with torch.no_grad():
-                for q, b, g in zip(self.parameters, before, gradients, strict=True):
-                    q.copy_(_moved(b, g, self.share, keep_size))
-            after = self._value(decay)
-            if after > value:
-                self.share = min(0.5, 1.3 * self.share)
-                return after
-            self.share /= 2
-        with torch.no_grad():
-            for q, b in zip(self.parameters, before, strict=True):
-                q.copy_(b)
-        return value
-
-
-def _moved(q: Tensor, gradient: Tensor | None, share: float, keep_size: bool) -> Tensor:
-    if gradient is None:
-        return q
-    steep, size = float(gradient.norm()), float(q.norm())
-    if steep == 0 or size == 0:
-        return q
-    moved = q + (share * size / steep) * gradient
-    return moved * (size / moved.norm()) if keep_size else moved
+        return sqrt(sum(float(q.norm()) ** 2 for q in self.parameters))

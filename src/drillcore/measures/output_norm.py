@@ -4,7 +4,7 @@ All follow from the triangle inequality and Lemma 1 of arXiv 2510.09904 (a norm'
 constants are derived (drillcore), not the paper's. They hold *given* the gains, which are trained too.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Literal
@@ -70,7 +70,7 @@ def recognise_norm(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Out
     return None
 
 
-def bounds(norms: Iterable[OutputNorm], sites: Iterable[Moments], start: Tensor, residual_step: float) \
+def bounds(norms: Iterable[Sequence[OutputNorm]], sites: Iterable[Moments], start: Tensor, residual_step: float) \
         -> Iterator[Bound]:  # fmt: skip
     """The five bounds at every site of a roll-out x₀ … x_K against what was measured there.
 
@@ -79,8 +79,8 @@ def bounds(norms: Iterable[OutputNorm], sites: Iterable[Moments], start: Tensor,
     (√d for RMSNorm). Roots of mean squares over tokens obey the same by Minkowski's inequality.
 
     Args:
-        norms: of the K half-steps, in order.
-        sites: the moments of x₀ … x_K.
+        norms: those between a site and the next, for each site but the last.
+        sites: the moments of the states, the first before any norm.
         start: x₀, tokens × d.
         residual_step: Δt.
     """
@@ -89,15 +89,16 @@ def bounds(norms: Iterable[OutputNorm], sites: Iterable[Moments], start: Tensor,
     first, d = sites[0], x.shape[-1]
     sums = [first.mean_abs, first.rms, sqrt(first.entry_variance), sqrt(first.data_variance)]
     entry = x.abs().max(0).values
-    for site, (norm, found) in enumerate(zip(norms, sites[1:], strict=True), 1):
-        gain, shift = norm.gain.double(), norm.shift.double()
-        top, reach = float(gain.abs().max()), sqrt(d - 1) if norm.centred else sqrt(d)
-        added = (
-            norm.budget + float(shift.abs().mean()), top + float(shift.square().mean().sqrt()),
-            top + float(shift.std(correction=0)), top,
-        )  # fmt: skip
-        sums = [s + residual_step * a for s, a in zip(sums, added, strict=True)]
-        entry = entry + residual_step * (gain.abs() * reach + shift.abs())
+    for site, (between, found) in enumerate(zip(norms, sites[1:], strict=True), 1):
+        for norm in between:
+            gain, shift = norm.gain.double(), norm.shift.double()
+            top, reach = float(gain.abs().max()), sqrt(d - 1) if norm.centred else sqrt(d)
+            added = (
+                norm.budget + float(shift.abs().mean()), top + float(shift.square().mean().sqrt()),
+                top + float(shift.std(correction=0)), top,
+            )  # fmt: skip
+            sums = [s + residual_step * a for s, a in zip(sums, added, strict=True)]
+            entry = entry + residual_step * (gain.abs() * reach + shift.abs())
         measured = (found.mean_abs, found.rms, sqrt(found.entry_variance), sqrt(found.data_variance), found.largest)
         for name, value, limit in zip(_NAMES, measured, (*sums, float(entry.max())), strict=True):
             yield Bound(name, site, value, limit)

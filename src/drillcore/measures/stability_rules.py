@@ -59,6 +59,21 @@ _MEANING = {
                     "watch the way back: the skip path is damped at each half-step"),
 }  # fmt: skip
 
+IN_PRACTICE = {
+    "bounded": "The stream grows at most linearly with depth and its variance as the square, with a slope that the "
+               "output gains set. Nothing here limits these gains: watch them.",
+    "needs-decay": "With weight decay the training problem is well posed; without it nothing limits the branch.",
+    "threshold": "Such models train every day: they start small, take few steps and are decayed and clipped. But no part "
+                 "of the design limits the stream, and where decay is below the threshold its best size is infinite: "
+                 "hidden states that grow with depth, and loss spikes, are what to expect at high learning rates.",
+    "ill-posed": "Every Llama block is of this class. Such models train every day, because they start small, take "
+                 "finitely many steps and are decayed and clipped; but decay alone gives no bound, since a branch of "
+                 "degree 3 outgrows it from a large enough start. What goes wrong is seen late: gate × up overflows in "
+                 "fp16, states grow with depth, a spike does not come back.",
+    "state-reset": "Hidden states cannot grow. What such a stack pays for it is the gradient: warm-up, small learning "
+                   "rates and moderate depth are usual (DeepNorm and nGPT change the skip path to avoid that).",
+}  # fmt: skip
+
 
 def forward_class(q_all: float, plateau: float | None, p_s: float, *, resets: bool) -> Finding:
     """The forward class from how the branch grows with its parameters (q_all, plateau ratio) and its input (p_s)."""
@@ -72,6 +87,8 @@ def forward_class(q_all: float, plateau: float | None, p_s: float, *, resets: bo
     name = FORWARD[worse]
     reason, remedy = _MEANING[name]
     why = f"it grows as its parameters to the power {q_all:.2f}"
+    if q_all <= LIMITS.bounded:
+        why = "it does not grow with its parameters"
     if p_s > LIMITS.input_growth:
         why += f" and as its input to the power {p_s:.2f}"
         remedy = f"put a norm on its input; then {remedy}"

@@ -18,12 +18,20 @@ _SAMPLE = 1 << 16
 
 def provenance(source: Source, settings: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Everything that is needed to tell whether two surveys may be compared."""
-    return {
-        "drillcore": version("drillcore"),
-        "settings": dict(settings),
+    identity = {
         "source": source.label,
         "digest": digest(source),
         "digest_kind": "blake2b of the index, the file sizes and 64 samples of 64 KiB of each file",
+    }
+    return circumstances(settings, seconds, identity)
+
+
+def circumstances(settings: Mapping[str, Any], seconds: float, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings, versions and machine, with what was measured (`identity`) between."""
+    return {
+        "drillcore": version("drillcore"),
+        "settings": dict(settings),
+        **identity,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
         "versions": {name: version(name) for name in ("torch", "numpy", "scipy", "safetensors", "polars")},
