@@ -9,8 +9,13 @@ from pathlib import Path
 from drillcore.study.errors import StudyError
 from drillcore.study.spec import Study
 
-BUILT_IN = {"continuity-mlp": "drillcore.studies.continuity_mlp"}  # name → module with an attribute `study`
-TITLES = {"continuity-mlp": "Why geometric continuity emerges: residual MLPs on MNIST"}  # listed without loading torch
+# name → module with an attribute `study`
+BUILT_IN = {"continuity-mlp": "drillcore.studies.continuity_mlp", "hamiltonian": "drillcore.studies.hamiltonian"}
+# listed without loading torch
+TITLES = {
+    "continuity-mlp": "Why geometric continuity emerges: residual MLPs on MNIST",
+    "hamiltonian": "Which norm placements make training well posed: Hamiltonians by ascent",
+}
 
 
 def load(reference: str) -> Study:
