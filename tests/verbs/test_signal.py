@@ -239,6 +239,20 @@ def test_sensitivity_is_the_norm_of_the_whole_jacobian(roles: Path) -> None:
         x = (x + block.branch(x)).detach()
 
 
+def test_the_second_half_step_is_probed_at_the_stream_after_the_first() -> None:
+    model: Any = tiny("llama").double()
+    ids = IDS[:1, :4]
+    found = drillcore.signal(model, tokens=ids, backward=False, rounds=200)
+    layer, caught = model.model.layers[1], []
+    handle = layer.post_attention_layernorm.register_forward_pre_hook(lambda m, args: caught.append(args[0].detach()))
+    with torch.no_grad():
+        model(input_ids=ids)
+    handle.remove()
+    J = torch.autograd.functional.jacobian(lambda x: layer.mlp(layer.post_attention_layernorm(x)), caught[0])
+    norm = float(torch.linalg.matrix_norm(J.reshape(128, 128), 2))
+    assert value(found, "sensitivity.local", 3, None) == pytest.approx(norm, rel=1e-2)
+
+
 def test_the_first_to_leave_fp16_is_named_branch_or_add(roles: Path) -> None:
     found = drillcore.signal(Plain(scale=1e7), tokens=IDS, roles=roles, sensitivity=False)
     forward = next(o for o in found.overflows if (o.dtype, o.direction) == ("fp16", "forward"))
