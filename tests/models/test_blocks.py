@@ -79,9 +79,7 @@ EQUATIONS: dict[str, Callable[[dict[str, Array], Array], Array]] = {
     "sub_ln": lambda p, x: (
         x
         + 0.3
-        * (
-            ln(p, "branch.inner_norm", gelu(ln(p, "norm_in", x) @ p["branch.up.weight"].T)) @ p["branch.down.weight"].T
-        )
+        * (ln(p, "branch.inner_norm", gelu(ln(p, "norm_in", x) @ p["branch.up.weight"].T)) @ p["branch.down.weight"].T)
     ),
 }
 

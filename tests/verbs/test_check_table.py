@@ -98,7 +98,7 @@ def test_the_class_of_every_variant_is_the_one_it_is_listed_under(name: str) -> 
     if name in CARRIED:
         subject = Subject(load(name, width=64), torch.float64)
         (made,) = (x for x in stack(subject, found, subject.output_norms()) if isinstance(x, Stack))
-        names += [f.name for f in carry_findings(made.back.carried, made.back_large.carried, made.carry, 48)]
+        names += [f.name for f in carry_findings(made.carried, made.carried_large, made.carry, 48)]
     assert ", ".join(names) == VARIANTS[name].backward
 
 

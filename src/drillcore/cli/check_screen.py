@@ -48,7 +48,9 @@ def show_check(check: "Check") -> None:
     for warning in check.warnings:
         _out.print(Text.assemble("  ", (warning.name, "bold"), f": {warning.reason}. What to do: {warning.remedy}."))
     budget = check.gain_budget
-    given = f" The gain budget Δt Σ rms(γ) is {budget:.4g}: the most that output norms add to mean |x|." if budget else ""
+    given = (
+        f" The gain budget Δt Σ rms(γ) is {budget:.4g}: the most that output norms add to mean |x|." if budget else ""
+    )
     _out.print(Text(f"In practice: {check.practice}{given}"))
     if check.same_class:
         _out.print(Text(f"Of the same forward class: {', '.join(check.same_class)}."))

@@ -18,7 +18,9 @@ from drillcore.measures.symmetry import random_rotation
 _LARGE = 1024  # above this width one rotation says what several would: the change concentrates
 
 
-def stream_breaking(f: Map, x: Tensor, readers: Sequence[Tensor], writers: Sequence[Tensor], rotations: int = 4) -> float:
+def stream_breaking(
+    f: Map, x: Tensor, readers: Sequence[Tensor], writers: Sequence[Tensor], rotations: int = 4
+) -> float:
     """Root mean square over rotations R of ‖f'(R x) − R f(x)‖/‖f(x)‖, f' with W Rᵀ for readers and R W for writers.
 
     Args:

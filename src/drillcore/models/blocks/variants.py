@@ -120,5 +120,3 @@ def of_class(forward: str) -> Iterator[str]:
     for variant in VARIANTS.values():
         if variant.forward == forward:
             yield from variant.designs
-
-
