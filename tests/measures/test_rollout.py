@@ -1,6 +1,5 @@
 """Roll-outs: moments, growth fits, the way back against autograd, and bounds that hold and are met."""
 
-from collections.abc import Iterator
 from math import log, sqrt
 
 import numpy as np
@@ -13,13 +12,7 @@ from drillcore.measures.rollout import Moments, go_back, growth, roll_out
 from drillcore.models.blocks import VARIANTS, LayerNorm, RMSNorm
 from drillcore.models.blocks.start import draw
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

@@ -7,6 +7,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from drillcore.measures.sensitivity import Jacobian, jacobian_norm, jacobian_trace
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def inputs(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

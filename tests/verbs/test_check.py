@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "my_block.py"
 
 
 @cache
-def checked(name: str, width: int = 16, half_steps: int = 48) -> Check:
+def checked(name: str, width: int = 16, half_steps: int = 16) -> Check:
     target = f"{MINE}:{name}" if name[0].isupper() else name
     return check(target, width=width, half_steps=half_steps)
 
@@ -50,7 +50,7 @@ def test_a_block_of_ones_own_is_read_without_its_names() -> None:
     assert found.forward.name == "bounded"
     assert found.backward.name == "scale-free"
     assert not found.carried
-    assert found.gain_budget == pytest.approx(48)  # two norms in each of 24 copies
+    assert found.gain_budget == pytest.approx(16)  # two norms in each of 8 copies
     assert "gains are controls" in names(found)
     for row in found.rows:
         if row.measure.startswith("bound."):
@@ -58,7 +58,7 @@ def test_a_block_of_ones_own_is_read_without_its_names() -> None:
 
 
 def test_a_multiplied_skip_path_explodes() -> None:
-    found = checked("ExplodingSkip")
+    found = checked("ExplodingSkip", half_steps=48)
     assert "carry-explodes" in found.backward_names
     assert values(found, "carry") == pytest.approx([1.4], abs=1e-3)
     assert found.unmet({"backward": "explodes"})

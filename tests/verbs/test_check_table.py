@@ -1,6 +1,5 @@
 """Every design against the measured table of the shared notes §4.3 (d = 64, float64), and the class it should have."""
 
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -50,15 +49,7 @@ def probed(name: str) -> Evidence:
     return found
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As `check` runs: two threads make these small products ten times slower where the cores are busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
-    yield
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(False)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("name", TABLE)
