@@ -42,6 +42,7 @@ def test_the_example_tells_the_norm_on_the_wrong_side() -> None:
     assert right.gain_budget == pytest.approx(48)
     assert wrong.gain_budget is None
     assert "grows exponentially" in names(wrong)
+    assert {r.subset: r.kind for r in wrong.rows.where(measure="growth")}["as given"] == "polynomial"
     assert "grows exponentially" not in names(right)
 
 
@@ -91,6 +92,13 @@ def test_one_linear_matrix_forms_continuity_and_drifts() -> None:
     assert values(found, "symmetry.layer")[0] < 1e-12
     assert found.continuity.name == "forms, then drifts"
     assert checked("pre-gelu", 32).continuity.name == "forms and holds"
+
+
+def test_inflation_is_what_tells_pre_from_peri() -> None:
+    """Without it both look alike (§4.3): initialisation statistics alone do not separate them."""
+    for name, inflated in (("pre-gelu", "exponential"), ("peri-gelu", "polynomial")):
+        kinds = {r.subset: r.kind for r in checked(name, 32, 48).rows.where(measure="growth")}
+        assert kinds == {"as given": "polynomial", "inflated": inflated, "weights × 3": "polynomial"}
 
 
 def test_state_reset_and_vanishing() -> None:
