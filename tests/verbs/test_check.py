@@ -8,11 +8,13 @@ import pytest
 import torch
 
 import drillcore
+from drillcore.measures.hamiltonian import Ascent
 from drillcore.measures.stability_rules import LIMITS
 from drillcore.models.blocks import VARIANTS
 from drillcore.table import Table
 from drillcore.verbs.check import Check, check
 from drillcore.verbs.check_config import from_config
+from drillcore.verbs.check_probes import outcome_row
 from drillcore.verbs.check_target import load
 from drillcore.weights import InputError
 
@@ -117,6 +119,24 @@ def test_a_branch_that_leaves_the_numbers_still_gets_its_verdict() -> None:
     assert "stream overflows" in names(found)
     assert "vanishing" not in found.backward_names
     assert {r.status for r in found.rows.where(measure="roll_out")} == {"overflow"}
+
+
+def test_one_start_that_diverges_decides() -> None:
+    def told(*ends: tuple[str, float]) -> tuple[str, float | None]:
+        row = outcome_row([Ascent(kind, value, 1e-4, 5, 1.0) for kind, value in ends], 0, 0.1, None)
+        return row.status, row.value
+
+    assert told(("collapsed", 0.0), ("diverged", 1e9)) == ("diverged", None)
+    assert told(("converged", 3.0), ("collapsed", 0.0), ("converged", 5.0)) == ("ok", 5.0)
+    assert told(("collapsed", -1e-9), ("collapsed", 0.0)) == ("ok", 0.0)
+    assert told(("not-converged", 2.0), ("collapsed", 0.0)) == ("not-converged", None)
+
+
+def test_a_block_is_marked_by_an_option_or_by_itself() -> None:
+    marked = load(f"{MINE}:Plain", width=16, block=True)
+    assert (marked.adds, marked.copies) == (2, 24)
+    assert load(f"{MINE}:Sound", width=16).adds == 2
+    assert load(f"{MINE}:Plain", width=16).adds == 0
 
 
 def test_requirements() -> None:

@@ -141,7 +141,7 @@ def hamiltonian(subject: Subject, found: Evidence, norms: Sequence[FoundNorm], d
                 p = (p / p.norm()).to(x)
                 ends = ascend(lambda: subject.velocity(x)[0, -1], controls, p, decay=strength, starts=STARTS,
                               steps=STEPS, tol=1e-3, align=30)  # fmt: skip
-                rows.append(_outcome(ends, i, strength, _closed(p, norms)))
+                rows.append(outcome_row(ends, i, strength, _closed(p, norms)))
             found.rows += rows
             yield f"Hamiltonian, decay {strength:g}"
             if all(row.value is not None for row in rows):
@@ -155,7 +155,8 @@ def _closed(p: Tensor, norms: Sequence[FoundNorm]) -> float | None:
     return sum(values) if values else None
 
 
-def _outcome(ends: Sequence[Ascent], direction: int, decay: float, closed: float | None) -> Row:
+def outcome_row(ends: Sequence[Ascent], direction: int, decay: float, closed: float | None) -> Row:
+    """What ascents of one direction from several starts say together: one that diverges decides."""
     row = Row(measure="hamiltonian", layer=direction, subset=f"decay {decay:g}", high=closed, n=len(ends))
     if any(end.outcome == "diverged" for end in ends):
         return replace(row, status="diverged", reason="the value grows without a limit: raise the decay, or put a norm "
