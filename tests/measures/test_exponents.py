@@ -17,6 +17,8 @@ from drillcore.measures.exponents import (
 )
 from drillcore.weights import InputError
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def states(n: int = 3) -> list[Tensor]:
     return [torch.randn(4, 6, generator=torch.Generator().manual_seed(i), dtype=torch.float64) for i in range(n)]

@@ -13,6 +13,8 @@ from drillcore.models.activations import Activation
 from drillcore.models.blocks import VARIANTS, Design, Form, mlp_half
 from drillcore.models.blocks.start import draw
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

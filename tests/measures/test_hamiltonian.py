@@ -1,6 +1,5 @@
 """Closed forms of the Hamiltonian against ascent, and finite, threshold or infinite by degree (shared notes §2.3)."""
 
-from collections.abc import Iterator
 from math import sqrt
 
 import pytest
@@ -13,12 +12,7 @@ from drillcore.models.blocks import VARIANTS
 D = 64
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

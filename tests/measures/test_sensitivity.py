@@ -7,6 +7,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from drillcore.measures.sensitivity import Jacobian, jacobian_norm, jacobian_trace
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def inputs(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -39,9 +41,8 @@ def test_it_is_the_largest_singular_value_of_the_dense_jacobian(f, x: Tensor) ->
 
 def test_attention_runs_where_the_fused_kernel_has_no_second_derivative() -> None:
     x = inputs(6, 8)
-    J = torch.stack([  # central differences
-        (attended(x + h) - attended(x - h)).flatten() / 2e-6 for h in 1e-6 * torch.eye(48, dtype=torch.float64).view(48, 6, 8)
-    ])  # fmt: skip
+    steps = 1e-6 * torch.eye(48, dtype=torch.float64).view(48, 6, 8)
+    J = torch.stack([(attended(x + h) - attended(x - h)).flatten() / 2e-6 for h in steps])
     norm = float(torch.linalg.matrix_norm(J, 2))
     assert jacobian_norm(attended, x, 2000, tol=1e-10).value == pytest.approx(norm, rel=1e-5)
 

@@ -1,6 +1,5 @@
 """Every design against the measured table of the shared notes §4.3 (d = 64, float64), and the class it should have."""
 
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -50,15 +49,7 @@ def probed(name: str) -> Evidence:
     return found
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As `check` runs: two threads make these small products ten times slower where the cores are busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
-    yield
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(False)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -98,7 +89,7 @@ def test_the_class_of_every_variant_is_the_one_it_is_listed_under(name: str) -> 
     if name in CARRIED:
         subject = Subject(load(name, width=64), torch.float64)
         (made,) = (x for x in stack(subject, found, subject.output_norms()) if isinstance(x, Stack))
-        names += [f.name for f in carry_findings(made.back.carried, made.back_large.carried, made.carry, 48)]
+        names += [f.name for f in carry_findings(made.carried, made.carried_large, made.carry, 48)]
     assert ", ".join(names) == VARIANTS[name].backward
 
 

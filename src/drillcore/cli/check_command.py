@@ -49,7 +49,7 @@ def check(
     with check_screen.progress(quiet=quiet) as bar:
         result = drillcore.check(
             target, width=width, half_steps=half_steps, residual_step=residual_step, decay=decay, block=block,
-            dtype=dtype, progress=bar,
+            dtype=dtype, require=wanted, progress=bar,
         )  # fmt: skip
     missed = result.unmet(wanted)
     folder = out or Path(f"check-{_name(target)}")

@@ -25,7 +25,7 @@ Scaling = Callable[[float], AbstractContextManager[float]]
 
 @dataclass(frozen=True)
 class Point:
-    """The map at one scale: its RMS over all inputs, the sensitivity at each of them, the largest last change of one."""
+    """The map at one scale: its RMS over all inputs, the sensitivity at each, the largest last change of one."""
 
     scale: float
     rms: float
@@ -35,7 +35,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Exponent:
-    """A slope in log–log with the standard error of its fit; of several states the median, the least and the largest."""
+    """A slope in log–log and the standard error of its fit; of several states the median and the range."""
 
     value: float
     stderr: float

@@ -54,9 +54,11 @@ def stack_gradients(step: Step, parameters: Sequence[Tensor], task: Task, count:
     """∂loss/∂W of each parameter in each of `count` half-steps in a row; `step(k)` sets these parameters anew.
 
     Returns:
-        For every parameter one gradient a half-step, from the first.
+        For every parameter one gradient a half-step, from the first; empty where the stack overflows.
     """
     states = roll_out(step, task.x, count)
+    if not bool(torch.isfinite(states[-1]).all()):
+        return []
     with torch.enable_grad(), plain_attention():
         last = states[-1].requires_grad_()
         (u,) = torch.autograd.grad(task.loss(last), last)

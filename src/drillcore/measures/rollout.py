@@ -7,7 +7,8 @@ that the skip path carries, and the gradient's path are probes 5 and 7 of the sh
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import isfinite, nan, sqrt
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -66,8 +67,13 @@ class Backward:
 
     @property
     def carried(self) -> float:
-        """Π ρ: what is left of the signal's own direction after the stack; 0 where a ρ is not positive."""
-        return exp(sum(map(log, self.retention))) if all(r > 0 for r in self.retention) else 0.0
+        """ρ^K, ρ being the median over the half-steps: what the skip path keeps of the signal over the stack.
+
+        0 where that ρ is not positive, NaN where one is not a number.
+        """
+        if not all(map(isfinite, self.retention)):
+            return nan
+        return max(0.0, median(self.retention)) ** len(self.retention)
 
 
 def go_back(step: Step, states: Sequence[Tensor], probes: int = 2) -> Backward:

@@ -88,7 +88,8 @@ def jacobian_norm(
     J = Jacobian(f, x)
     v = _unit(_random(x, key) if start is None else start.to(x))
     value, change, done = 0.0, float("inf"), 0
-    for done in range(1, rounds + 1):
+    while done < rounds:
+        done += 1
         Jv = J.push(v)
         before, value = value, float(torch.linalg.vector_norm(Jv))
         change = abs(value - before) / value if value > 0 else 0.0
@@ -118,8 +119,9 @@ def plain_attention() -> Iterator[None]:
 
 
 def _random(x: Tensor, *words: object) -> Tensor:
-    return torch.randn(x.shape, generator=generator("jacobian", *words), dtype=torch.float64).to(x)
+    drawn = torch.randn(x.shape, generator=generator("jacobian", *words), dtype=torch.float64)
+    return drawn.to(x)
 
 
 def _unit(v: Tensor) -> Tensor:
-    return v / torch.linalg.vector_norm(v)
+    return v.div(torch.linalg.vector_norm(v))

@@ -25,7 +25,7 @@ class Thresholds:
     input_superlinear: float = 1.1  # p_s above: ill-posed
     scale_free: float = 0.1  # max(j_all, j_last) at most
     grows: float = 1.1
-    vanishing: float = 1e-3  # Π ρ below
+    vanishing: float = 1e-3  # ρ^K below
     carry_explodes: float = 1e3  # a^K above
     eps_share: float = 100.0  # σ_a² below so many ε
     float16_largest: float = 65504.0
@@ -50,8 +50,8 @@ _MEANING = {
                 "decay or cap the output gains: they are controls too, and the gain budget is the limit"),
     "needs-decay": ("the branch grows in proportion to its parameters: finite under any weight decay, not without",
                     "keep weight decay on the matrices (and gains) that were swept"),
-    "threshold": ("the branch grows as the square of its parameters: bounded only where decay exceeds a threshold that "
-                  "rises with the loss gradient",
+    "threshold": ("the branch grows as the square of its parameters: bounded only where decay exceeds a threshold "
+                  "that rises with the loss gradient",
                   "keep weight decay and clip gradients, or put a norm on the branch's output"),
     "ill-posed": ("the branch grows faster than any quadratic decay: the best parameters have no finite size",
                   "put a norm on the branch's output (peri), or watch the stream's RMS while training"),
@@ -63,9 +63,10 @@ IN_PRACTICE = {
     "bounded": "The stream grows at most linearly with depth and its variance as the square, with a slope that the "
                "output gains set. Nothing here limits these gains: watch them.",
     "needs-decay": "With weight decay the training problem is well posed; without it nothing limits the branch.",
-    "threshold": "Such models train every day: they start small, take few steps and are decayed and clipped. But no part "
-                 "of the design limits the stream, and where decay is below the threshold its best size is infinite: "
-                 "hidden states that grow with depth, and loss spikes, are what to expect at high learning rates.",
+    "threshold": "Such models train every day: they start small, take finitely many steps and are decayed and "
+                 "clipped. But no part of the design limits the stream, and where decay is below the threshold its "
+                 "best size is infinite: hidden states that grow with depth, and loss spikes at high learning rates, "
+                 "are what to expect.",
     "ill-posed": "Every Llama block is of this class. Such models train every day, because they start small, take "
                  "finitely many steps and are decayed and clipped; but decay alone gives no bound, since a branch of "
                  "degree 3 outgrows it from a large enough start. What goes wrong is seen late: gate × up overflows in "
@@ -109,9 +110,9 @@ def backward_class(j_all: float, j_last: float) -> Finding:
 
 
 def carry_findings(carried: float, carried_large: float, carry: float, half_steps: int) -> list[Finding]:
-    """`vanishing` and `carry-explodes` from Π ρ at the start, Π ρ with three times the weights, and a^K."""
+    """`vanishing` and `carry-explodes` from ρ^K at the start, ρ^K with three times the weights, and a^K."""
     found = []
-    if min(carried, carried_large) < LIMITS.vanishing:
+    if any(kept < LIMITS.vanishing for kept in (carried, carried_large)):  # not where one is NaN
         found.append(Finding(
             "vanishing", f"over {half_steps} half-steps the skip path keeps {carried:.1e} of the signal, and "
             f"{carried_large:.1e} once the weights are three times as large",

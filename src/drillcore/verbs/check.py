@@ -34,6 +34,7 @@ from drillcore.weights import InputError
 
 PARTS = 11  # as many as progress is told
 _ONE_THREAD = 512  # up to this width
+_CLASSES: Mapping[str, tuple[str, ...]] = {"forward": (*FORWARD, "state-reset"), "backward": BACKWARD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,8 @@ class Check:
             InputError: a key or class does not exist.
         """
         missed = []
-        for side, wanted in require.items():
-            order: tuple[str, ...] = {"forward": (*FORWARD, "state-reset"), "backward": BACKWARD}.get(side, ())
-            if wanted not in order:
-                raise InputError(f"there is no class {side}={wanted}", where="--require", remedy="forward= one of "
-                                 f"{', '.join((*FORWARD, 'state-reset'))}; backward= one of {', '.join(BACKWARD)}")  # fmt: skip
+        for side, wanted in _known(require).items():
+            order = _CLASSES[side]
             found = self.forward.name if side == "forward" else self.backward.name
             alone = "state-reset" in (found, wanted)
             good = found == wanted if alone else order.index(found) <= order.index(wanted)
@@ -120,7 +118,7 @@ class Check:
 def check(
     target: object, *, width: int = 512, half_steps: int | None = None, residual_step: float | None = None,
     decay: float = 0.1, block: bool = False, dtype: Literal["float32", "float64"] = "float32",
-    progress: Callable[[CheckStep], None] | None = None,
+    require: Mapping[str, str] | None = None, progress: Callable[[CheckStep], None] | None = None,
 ) -> Check:  # fmt: skip
     """Check a residual branch or block before it is trained (shared notes §4; the rules are derived (drillcore)).
 
@@ -134,12 +132,14 @@ def check(
         block: the module maps the stream to the stream and holds two residual adds. A module says so itself by its
             attribute `residual_adds`, the number of adds inside (0: a branch).
         dtype: what is computed in.
+        require: classes that will be asked for (`Check.unmet`): names that do not exist are refused at once.
         progress: called after every part.
 
     Raises:
         InputError: the target cannot be checked; says why and what to do.
     """
     started = time.perf_counter()
+    _known(require or {})
     if decay < 0:
         raise InputError(f"a decay is not negative, got {decay}", where="--decay")
     loaded = load(target, width=width, half_steps=half_steps, residual_step=residual_step, block=block)
@@ -152,6 +152,14 @@ def check(
     facts = circumstances(settings, time.perf_counter() - started, {"source": loaded.label})
     table = Table(tuple(replace(r, source=loaded.label) for r in made.rows), facts)
     return replace(made, rows=table, provenance=facts)
+
+
+def _known(require: Mapping[str, str]) -> Mapping[str, str]:
+    for side, wanted in require.items():
+        if wanted not in _CLASSES.get(side, ()):
+            remedy = "; ".join(f"{side}= one of {', '.join(names)}" for side, names in _CLASSES.items())
+            raise InputError(f"there is no class {side}={wanted}", where="--require", remedy=remedy)
+    return require
 
 
 @contextmanager
@@ -191,8 +199,7 @@ class _Run:
         return Check(
             subject.where, subject.target.about, Table(rows), forward,
             backward_class(e.get("j_all", 0.0), e.get("j_last", 0.0)),
-            tuple(carry_findings(stacked.back.carried, stacked.back_large.carried, stacked.carry,
-                                 subject.target.half_steps)),
+            tuple(carry_findings(stacked.carried, stacked.carried_large, stacked.carry, subject.target.half_steps)),
             continuity_forecast(shared.coherence, shared.null, shared.breaking, shared.mixes),
             tuple(warnings(subject, found, norms, stacked, ratio, self.decay, shared.mixes)),
             budget, IN_PRACTICE[forward.name], tuple(dict.fromkeys(of_class(forward.name))), {},

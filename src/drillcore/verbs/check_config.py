@@ -46,10 +46,9 @@ def from_config(path: Path, width: int) -> tuple[Variant, int]:
                          remedy=f"check one of the variants ({', '.join(_BLOCKS)}), or FILE.py:FACTORY")  # fmt: skip
     known = VARIANTS[name]
     design = _proportioned(known.design, config, width, path)
-    qk = {"qk_norm": True} if config.get("qk_layernorm") or config.get("use_qk_norm") else {}
-    return replace(known, about=f"{known.about} ({kind})", design=replace(design, **qk)), int(
-        _first(config, _LAYERS, 24)
-    )
+    qk_norm = design.qk_norm or bool(config.get("qk_layernorm") or config.get("use_qk_norm"))
+    about = f"{known.about} ({kind})"
+    return replace(known, about=about, design=replace(design, qk_norm=qk_norm)), int(_first(config, _LAYERS, 24))
 
 
 def _parallel(config: Mapping[str, Any]) -> str:

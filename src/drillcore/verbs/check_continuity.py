@@ -11,8 +11,8 @@ from drillcore.table import Row
 from drillcore.verbs.check_subject import TOKENS, Subject
 
 COPIES = 16  # of the stack whose gradients are compared
-_WRITES = ("o", "o_proj", "out_proj", "out", "to_out", "wo", "c_proj", "down", "down_proj", "dense_4h_to_h", "fc2", "w2",
-           "proj")  # fmt: skip
+_WRITES = ("o", "o_proj", "out_proj", "out", "to_out", "wo", "c_proj", "down", "down_proj", "dense_4h_to_h", "fc2",
+           "w2", "proj")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def _sides(subject: Subject) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     linear = {f"{name}.weight".removeprefix("."): m.weight for name, m in subject.module.named_modules()
               if isinstance(m, nn.Linear)}  # fmt: skip
     ordered = {name: p for name, p in subject.parameters.matrices.items() if name in linear}
-    last = next(reversed(subject.parameters.matrices))
+    last = list(subject.parameters.matrices)[-1]
     named = {n for n in ordered if n.removesuffix(".weight").rpartition(".")[2].lower() in _WRITES}
     writes = {n: p for n, p in ordered.items() if p.shape[0] == d and (n == last or n in named)}
     only = len(subject.parameters.matrices) == 1
@@ -64,6 +64,8 @@ def _coherence(subject: Subject, reads: dict[str, Tensor], writes: dict[str, Ten
     everything = {**reads, **writes}
     with subject.copies() as step:
         gradients = stack_gradients(step, list(everything.values()), task, count)
+    if not gradients or not all(bool(torch.isfinite(g).all()) for found in gradients for g in found):
+        return [Row(measure="first_gradient", status="overflow", reason=f"{count} copies leave the number format")]
     rows = []
     for name, found in zip(everything, gradients, strict=True):
         rows += coherence_rows(found, name.removesuffix(".weight"), faced[name])

@@ -1,8 +1,8 @@
 """The probes of a check, one function each: they read the subject and give rows with the values that verdicts need."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from math import isnan
+from dataclasses import dataclass, field, replace
+from math import isfinite, isnan, nan
 
 import torch
 from torch import Tensor
@@ -28,7 +28,6 @@ from drillcore.measures.zero_start import gradient_ratio_at_zero, pooled_varianc
 from drillcore.seeds import generator
 from drillcore.table import Row
 from drillcore.verbs.check_subject import FoundNorm, Subject
-from drillcore.weights import InputError
 
 STATES = 3
 SOFTMAX_STATES = 9  # without QK-norm sensitivity scatters over states
@@ -142,7 +141,7 @@ def hamiltonian(subject: Subject, found: Evidence, norms: Sequence[FoundNorm], d
                 p = (p / p.norm()).to(x)
                 ends = ascend(lambda: subject.velocity(x)[0, -1], controls, p, decay=strength, starts=STARTS,
                               steps=STEPS, tol=1e-3, align=30)  # fmt: skip
-                rows.append(_outcome(ends, i, strength, _closed(p, norms)))
+                rows.append(outcome_row(ends, i, strength, _closed(p, norms)))
             found.rows += rows
             yield f"Hamiltonian, decay {strength:g}"
             if all(row.value is not None for row in rows):
@@ -156,32 +155,31 @@ def _closed(p: Tensor, norms: Sequence[FoundNorm]) -> float | None:
     return sum(values) if values else None
 
 
-def _outcome(ends: Sequence[Ascent], direction: int, decay: float, closed: float | None) -> Row:
-    key = {"measure": "hamiltonian", "layer": direction, "subset": f"decay {decay:g}", "high": closed}
-    n = len(ends)
+def outcome_row(ends: Sequence[Ascent], direction: int, decay: float, closed: float | None) -> Row:
+    """What ascents of one direction from several starts say together: one that diverges decides."""
+    row = Row(measure="hamiltonian", layer=direction, subset=f"decay {decay:g}", high=closed, n=len(ends))
     if any(end.outcome == "diverged" for end in ends):
-        return Row(**key, n=n, status="diverged", reason="the value grows without a limit: raise the decay, or put a "
-                   "norm on the branch's output")  # fmt: skip
+        return replace(row, status="diverged", reason="the value grows without a limit: raise the decay, or put a norm "
+                       "on the branch's output")  # fmt: skip
     settled = [end for end in ends if end.outcome == "converged"]
     if settled:
         best = max(settled, key=lambda end: end.value)
-        return Row(**key, value=best.value, bound=abs(best.value) * best.change, n=n)
+        return replace(row, value=best.value, bound=abs(best.value) * best.change)
     if all(end.outcome == "collapsed" for end in ends):
-        return Row(**key, value=0.0, n=n, reason="decay draws every start into the origin")
+        return replace(row, value=0.0, reason="decay draws every start into the origin")
     best = max(ends, key=lambda end: end.value)
-    return Row(**key, n=n, status="not-converged", reason=f"{best.value:.4g} and rising after {best.steps} steps")
+    return replace(row, status="not-converged", reason=f"{best.value:.4g} and rising after {best.steps} steps")
 
 
 @dataclass(frozen=True)
 class Stack:
-    """What the roll-outs found: growth by depth, and the way back at the start and with three times the weights."""
+    """What the roll-outs found. `carried` is ρ^K as given and `carried_large` with three times the weights, NaN where
+    the stack overflows; `carry` is a^K."""
 
-    fresh: Growth
     inflated: Growth
-    back: Backward
-    back_large: Backward
+    carried: float
+    carried_large: float
     carry: float
-    last: Moments
     largest: float | None  # bound 5 at the last site, where the branch has output norms
 
 
@@ -193,24 +191,26 @@ def stack(subject: Subject, found: Evidence, norms: Sequence[FoundNorm]) -> Iter
     count = subject.target.copies
     x = _start(subject, found.resets)
     grown: dict[str, Growth] = {}
-    ways: dict[str, Backward] = {}
+    carried: dict[str, float] = {}
     sites: list[Moments] = []
     for name, settings in {"as given": (1.0, 1.0), "inflated": (1.0, 1.03), "weights × 3": (3.0, 1.0)}.items():
         with subject.copies(*settings) as step:
             states = roll_out(step, x, count)
-            if len(states) <= count or not bool(torch.isfinite(states[-1]).all()):
-                raise InputError(f"the stream is not finite after {len(states) - 1} copies ({name})", where=subject.where,
-                                 remedy="it outgrows the number format: norm its input or its output")  # fmt: skip
+            if not bool(torch.isfinite(states[-1]).all()):
+                states.pop()
+                why = f"it leaves the number format after {len(states)} of {count} copies"
+                found.rows.append(Row(measure="roll_out", subset=name, site=len(states), status="overflow", reason=why))
             moments = [Moments.of(state) for state in states]
             grown[name] = _note_growth(found, name, moments)
             sites = moments if name == "as given" else sites
             if name != "inflated":
-                ways[name] = go_back(step, states)
-                _note_way(found, name, ways[name])
+                way = go_back(step, states)
+                _note_way(found, name, way)
+                carried[name] = way.carried if len(states) > count else nan
         yield f"roll-out, {name}"
     carry = _carry(subject, found, x)
     largest = _note_bounds(subject, found, norms, sites, x)
-    yield Stack(grown["as given"], grown["inflated"], ways["as given"], ways["weights × 3"], carry, sites[-1], largest)
+    yield Stack(grown["inflated"], carried["as given"], carried["weights × 3"], carry, largest)
 
 
 def _start(subject: Subject, resets: bool) -> Tensor:
@@ -228,8 +228,9 @@ def _note_growth(found: Evidence, name: str, moments: Sequence[Moments]) -> Grow
                                ("mean_abs", m.mean_abs), ("rms", m.rms), ("largest", m.largest)):  # fmt: skip
             found.rows.append(Row(measure=f"roll_out.{measure}", subset=name, site=site, value=value))
     fit = growth([m.entry_variance for m in moments])
+    none = Row(measure="growth", subset=name, status="not-fitted", reason="fewer than four finite, positive variances")
     found.rows.append(
-        Row(measure="growth", subset=name, status="not-finite", reason="a variance is zero") if isnan(fit.value) else
+        none if isnan(fit.value) else
         Row(measure="growth", subset=name, kind=fit.kind, value=fit.value, n=len(moments),
             unit="per copy" if fit.kind == "exponential" else "exponent of the variance")
     )  # fmt: skip
@@ -238,10 +239,17 @@ def _note_growth(found: Evidence, name: str, moments: Sequence[Moments]) -> Grow
 
 def _note_way(found: Evidence, name: str, way: Backward) -> None:
     for layer, (value, stderr) in enumerate(zip(way.retention, way.stderr, strict=True)):
-        found.rows.append(Row(measure="retention", subset=name, layer=layer, value=value, stderr=stderr, n=2))
+        row = Row(measure="retention", subset=name, layer=layer, value=value, stderr=stderr, n=2)
+        found.rows.append(_finite(row))
     for site, value in enumerate(way.gradient):
-        found.rows.append(Row(measure="gradient", subset=name, site=site, value=value))
-    found.rows.append(Row(measure="retention.product", subset=name, value=way.carried))
+        found.rows.append(_finite(Row(measure="gradient", subset=name, site=site, value=value)))
+    found.rows.append(_finite(Row(measure="retention.power", subset=name, value=way.carried)))
+
+
+def _finite(row: Row) -> Row:
+    if row.value is not None and isfinite(row.value):
+        return row
+    return replace(row, value=None, stderr=None, status="overflow", reason="the gradient leaves the number format")
 
 
 def _carry(subject: Subject, found: Evidence, x: Tensor) -> float:
@@ -262,7 +270,7 @@ def _note_bounds(subject: Subject, found: Evidence, norms: Sequence[FoundNorm], 
     step = subject.target.residual_step
     budget = step * sum(norm.budget for norm in own) * subject.target.copies
     found.rows.append(Row(measure="gain_budget", value=budget))
-    for bound in bounds([own] * subject.target.copies, sites, x, step if not subject.is_map else 1.0):
+    for bound in bounds([own] * (len(sites) - 1), sites, x, step if not subject.is_map else 1.0):
         found.rows.append(Row(measure=f"bound.{bound.name}", site=bound.site, value=bound.measured, high=bound.bound))
         if bound.name == "largest":
             largest = bound.bound

@@ -184,21 +184,26 @@ class Subject:
 
     @contextmanager
     def copies(self, scale: float = 1.0, inflation: float = 1.0) -> Iterator[Callable[[int], Map]]:
-        """Give `step(k)`: the update of the k-th copy, whose matrices are drawn anew with the RMS of those given.
+        """Give `step(k)`: the update of the k-th copy, its matrices and biases drawn anew with the RMS of those given.
 
-        Matrices are multiplied by scale · inflation^k, k counted in half-steps. What is zero takes its nominal size.
+        Matrices are multiplied by scale · inflation^k, k counted in half-steps. A matrix of zeros takes its nominal
+        size. Norms stay as they are.
         """
-        given = {p: p.detach().clone() for p in self.parameters.controls}
-        sizes = {name: _rms(p) or 1 / sqrt(p.shape[-1]) for name, p in self.parameters.matrices.items()}
+        matrices = self.parameters.matrices
+        biases = {n: p for n, p in self.parameters.shifts.items() if not self._in_norm(n)}
+        given = {p: p.detach().clone() for p in (*self.parameters.controls, *biases.values())}
+        sizes = {n: _rms(p) for n, p in biases.items()}
+        sizes |= {n: _rms(p) or 1 / sqrt(p.shape[-1]) for n, p in matrices.items()}
         gains = {p: _sized(p, 1.0, "") for p in self.parameters.branch_gains.values() if not bool(p.detach().any())}
         per_copy = max(1, self.target.adds)
 
         def step(k: int) -> Map:
             random = generator("copy", k)
             with torch.no_grad():
-                for name, p in self.parameters.matrices.items():
+                for name, p in {**biases, **matrices}.items():
                     drawn = torch.randn(p.shape, generator=random, dtype=torch.float32).to(p)
-                    p.copy_(drawn.mul_(sizes[name] * scale * inflation ** (k * per_copy)))
+                    grown = scale * inflation ** (k * per_copy) if name in matrices else 1.0
+                    p.copy_(drawn.mul_(sizes[name] * grown))
             return self.update
 
         with replaced(gains):

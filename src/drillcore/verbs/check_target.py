@@ -125,8 +125,8 @@ def _from_file(path: Path, name: str, width: int) -> nn.Module:
         return factory
     if not callable(factory):
         raise InputError(f"it is a {type(factory).__name__}, not a function", where=where)
-    needed = [p for p in inspect.signature(factory).parameters.values()
-              if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]  # fmt: skip
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p for p in inspect.signature(factory).parameters.values() if p.default is p.empty and p.kind not in free]
     if len(needed) > 1:
         raise InputError(f"it needs {', '.join(p.name for p in needed)}", where=where,
                          remedy="write a factory of the width alone, `def make(width): ...`")  # fmt: skip

@@ -13,6 +13,10 @@ def warnings(
     mixes: bool,
 ) -> Iterator[Finding]:  # fmt: skip
     """Every warning that applies, the gravest first."""
+    overflows = [r for r in found.rows if r.measure == "roll_out" and r.status == "overflow"]
+    if overflows:
+        yield Finding("stream overflows", f"{overflows[0].subset}: {overflows[0].reason}",
+                      "norm the branch's input or output")  # fmt: skip
     yield from _of_decay(found, decay)
     yield from _of_norms(norms, stacked, ratio)
     yield from _of_attention(subject, found, mixes)
@@ -30,20 +34,22 @@ def _of_decay(found: Evidence, decay: float) -> Iterator[Finding]:
     diverged = sum(r.status == "diverged" for r in rows)
     if diverged:
         yield Finding("Hamiltonian diverges", f"at the decay of {decay:g} the best parameters have no finite size "
-                      f"({diverged} of {len(rows)} directions)", "raise the decay, clip gradients, or put a norm on the "
-                      "branch's output")  # fmt: skip
+                      f"({diverged} of {len(rows)} directions)",
+                      "raise the decay, clip gradients, or put a norm on the branch's output")  # fmt: skip
 
 
 def _of_norms(norms: Sequence[FoundNorm], stacked: Stack, ratio: float | None) -> Iterator[Finding]:
     small = [pooled_variance([n.given]) for n in norms if pooled_variance([n.given]) < LIMITS.eps_share * n.eps]
     if small:
         share = f", {ratio:.0f} times that of the usual start" if ratio is not None else ""
-        yield Finding("output norm starts on its ε", f"what enters the output norm has the variance {min(small):.1e}, "
-                      f"below {LIMITS.eps_share:.0f} ε: the last matrix's first gradient is up to γ/√ε steep{share}",
+        yield Finding("output norm starts on its ε", f"what enters the output norm has the variance "
+                      f"{min(small):.1e}, below {LIMITS.eps_share:.0f} ε: the last matrix's first gradient is up to "
+                      f"γ/√ε steep{share}",
                       "start the last matrix away from zero, or warm up slowly")  # fmt: skip
     if any(n.trained for n in norms):
         yield Finding("gains are controls", "the bounds hold for given output gains, and usual training does not decay "
-                      "them (it decays matrices only)", "decay the output gains, cap them, or watch the gain budget")  # fmt: skip
+                      "them (it decays matrices only)",
+                      "decay the output gains, cap them, or watch the gain budget")  # fmt: skip
     if stacked.largest is not None and stacked.largest > LIMITS.float16_largest:
         yield Finding("fp16 not certain", f"the bound on a coordinate is {stacked.largest:.3g}, above 65504",
                       "use bf16 or fp32 for the stream, or a smaller residual step")  # fmt: skip

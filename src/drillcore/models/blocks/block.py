@@ -12,7 +12,10 @@ from drillcore.models.blocks.norms import make_norm
 
 @dataclass(frozen=True)
 class Design:
-    """What a block is, apart from its numbers. `mlp` is gelu, relu, silu, swiglu or geglu; `hidden` 4 · width, or 8/3 · width."""
+    """What a block is, apart from its numbers.
+
+    `mlp` is gelu, relu, silu, swiglu or geglu; `hidden` is 4 · width where it is None, 8/3 · width of a gated one.
+    """
 
     width: int
     form: Form = field(default_factory=Form)

@@ -61,8 +61,9 @@ class Attention(nn.Module):
     """
 
     def __init__(
-        self, width: int, heads: int, kv_heads: int | None = None, *, bias: bool = False, rope_base: float | None = None,
-        qk_norm: Callable[[int], nn.Module] | None = None, inner_norm: nn.Module | None = None, causal: bool = True,
+        self, width: int, heads: int, kv_heads: int | None = None, *, bias: bool = False, causal: bool = True,
+        rope_base: float | None = None, qk_norm: Callable[[int], nn.Module] | None = None,
+        inner_norm: nn.Module | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         kv_heads = kv_heads or heads
@@ -91,7 +92,7 @@ class Attention(nn.Module):
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         """… × tokens × (heads · size) → … × heads × tokens × size."""
-        return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
+        return x.reshape(*x.shape[:-1], heads, -1).transpose(-3, -2)
 
     def _placed(self, x: Tensor) -> Tensor:
         return x if self.rope_base is None else rotary(x, self.rope_base)
