@@ -229,7 +229,7 @@ def test_an_entry_that_is_not_finite_stops_the_measure(bad: float) -> None:
     vectors[7, 2] = bad
     (row,) = measured(vectors)
     assert row.status == "non-finite"
-    assert "w has entries" in (row.reason or "")
+    assert "holds NaN, infinity" in (row.reason or "")
 
 
 def test_a_matrix_that_faces_the_stream_with_no_side_is_not_measured() -> None:

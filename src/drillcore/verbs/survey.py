@@ -164,7 +164,7 @@ class _Run:
             self._advance(weight.role.kind)(weight.nbytes)
         if not any(r.value is not None for r in rows):
             first = "; ".join(f"{name} {fault}" for name, (fault, _) in list(skipped.items())[:3])
-            raise InputError(f"none of its {len(skipped)} matrices could be measured: {first}"
+            raise InputError(f"no matrix could be measured, {len(skipped)} are left out: {first}"
                              + (" …" if len(skipped) > 3 else ""), where=self.source.label,
                              remedy="look at how it was trained or saved")  # fmt: skip
         return rows, skipped
