@@ -119,9 +119,10 @@ study = Study(
     ),
     cell=cell,
     presets={
-        "quick": Preset((GRID, TRAINED, CAPPED), about="12 designs, four decays, five seeds, width 32", budget="10 minutes"),
-        "paper": Preset(tuple({**grid, "width": (64,)} for grid in (GRID, TRAINED, CAPPED)), about="the same at width 64",
-                        budget="half an hour"),
+        "quick": Preset((GRID, TRAINED, CAPPED), about="12 designs, four decays, five seeds, width 32",
+                        budget="10 minutes"),
+        "paper": Preset(tuple({**grid, "width": (64,)} for grid in (GRID, TRAINED, CAPPED)),
+                        about="the same at width 64", budget="half an hour"),
     },
     claims=CLAIMS,
     figures=(
