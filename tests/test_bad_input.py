@@ -1,6 +1,7 @@
 """The whole command on input that people and downloads spoil: a clear error, a named tensor, never a traceback."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,7 @@ def test_a_place_that_cannot_be_written_is_said_before_the_work(
     monkeypatch.setattr(drillcore, "survey", lambda *_, **__: pytest.fail("the work began"), raising=False)
     (tmp_path / "file").write_text("in the way")
     if place.startswith("/proc"):
-        access = drillcore.cli.app.os.access  # root may write anywhere
+        access = os.access  # root may write anywhere
         monkeypatch.setattr("os.access", lambda path, mode: str(path) != "/proc" and access(path, mode))
     assert run(["survey", *put(tmp_path / "model"), "--out", str(tmp_path / place)]) == 2
     assert "--out" in capfd.readouterr().err
