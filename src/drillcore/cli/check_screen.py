@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from drillcore.cli.terminal import ERRORS, OUT
 
 if TYPE_CHECKING:
     from drillcore.measures.stability_rules import Finding
     from drillcore.verbs.check import Check
 
-_out = Console(highlight=False)
-_err = Console(stderr=True, highlight=False)
 _COLOURS = {"bounded": "green", "scale-free": "green", "state-reset": "green", "forms and holds": "green",
             "needs-decay": "yellow", "grows": "yellow", "threshold": "yellow"}  # fmt: skip
 _EXPONENTS = ("p_s", "q_all", "q_last", "q_gain", "j_s", "j_all", "j_last")
@@ -29,7 +28,7 @@ def progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
         yield lambda _: None
         return
     columns = (TextColumn("{task.description:<24}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=_err, transient=True) as bar:
+    with Progress(*columns, console=ERRORS, transient=True) as bar:
         task = bar.add_task("loading", total=None)
         yield lambda step: bar.update(task, description=step.what, completed=step.done, total=step.total)
 
@@ -38,30 +37,30 @@ def show_check(check: "Check") -> None:
     """Print the classes with their reasons, the exponents, warnings, and what the class means in practice."""
     settings = check.provenance["settings"]
     facts = f"width {settings['width']}, {settings['half_steps']} half-steps, Δt {settings['residual_step']:g}"
-    _out.print(Text.assemble((check.target, "bold"), f"  {check.about}; {facts}, decay {settings['decay']:g}"))
-    _out.print(_verdicts(check))
-    _out.print(_exponents(check))
-    _out.print("[dim]p, q: size of the branch · j: its sensitivity ‖∂f/∂x‖ · by the scale of s: its input, all: its "
+    OUT.print(Text.assemble((check.target, "bold"), f"  {check.about}; {facts}, decay {settings['decay']:g}"))
+    OUT.print(_verdicts(check))
+    OUT.print(_exponents(check))
+    OUT.print("[dim]p, q: size of the branch · j: its sensitivity ‖∂f/∂x‖ · by the scale of s: its input, all: its "
                "matrices, last: the last matrix, gain: its gains[/]\n")  # fmt: skip
     if check.warnings:
-        _out.print("[yellow]Warnings[/]")
+        OUT.print("[yellow]Warnings[/]")
     for warning in check.warnings:
-        _out.print(Text.assemble("  ", (warning.name, "bold"), f": {warning.reason}. What to do: {warning.remedy}."))
+        OUT.print(Text.assemble("  ", (warning.name, "bold"), f": {warning.reason}. What to do: {warning.remedy}."))
     budget = check.gain_budget
     given = (
         f" The gain budget Δt Σ rms(γ) is {budget:.4g}: the most that output norms add to mean |x|." if budget else ""
     )
-    _out.print(Text(f"In practice: {check.practice}{given}"))
+    OUT.print(Text(f"In practice: {check.practice}{given}"))
     if check.same_class:
-        _out.print(Text(f"Of the same forward class: {', '.join(check.same_class)}."))
+        OUT.print(Text(f"Of the same forward class: {', '.join(check.same_class)}."))
 
 
 def show_requirements(wanted: Mapping[str, str], missed: Sequence[str], *, quiet: bool) -> None:
     """Say which requirements are not met; that they are, only where it is not quiet."""
     for line in missed:
-        _err.print(Text.assemble(("not met", "bold red"), f": {line}"))
+        ERRORS.print(Text.assemble(("not met", "bold red"), f": {line}"))
     if wanted and not missed and not quiet:
-        _out.print(Text.assemble(("met", "bold green"), f": {', '.join(f'{k}={v}' for k, v in wanted.items())}"))
+        OUT.print(Text.assemble(("met", "bold green"), f": {', '.join(f'{k}={v}' for k, v in wanted.items())}"))
 
 
 def _verdicts(check: "Check") -> Table:

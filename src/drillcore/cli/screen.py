@@ -9,23 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
+
+from drillcore.cli.terminal import ERRORS, OUT
 
 if TYPE_CHECKING:
     from drillcore.verbs.survey import Survey
     from drillcore.weights import Assignment, Entry
 
-_out = Console(highlight=False, soft_wrap=False, emoji=False)
-_err = Console(stderr=True, highlight=False, emoji=False)
 _COLOURS = {"unknown": "red", "missing": "red", "skipped": "yellow", "ignored": "dim"}
 
 
 def error(text: str) -> None:
     """Print an error: what was wrong, where, what to do."""
-    _err.print("[bold red]error[/]: " + "\n".join(map(_escaped, text.split("\n"))))
+    ERRORS.print("[bold red]error[/]: " + "\n".join(map(_escaped, text.split("\n"))))
 
 
 @contextlib.contextmanager
@@ -36,7 +35,7 @@ def progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
         return
     columns = (TextColumn("{task.description:<10}"), BarColumn(), DownloadColumn(binary_units=True),
                TransferSpeedColumn(), TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=_err, transient=True) as bar:
+    with Progress(*columns, console=ERRORS, transient=True) as bar:
         task = bar.add_task("opening", total=None)
         yield lambda step: bar.update(task, description=step.what, completed=step.nbytes, total=step.total)
 
@@ -44,15 +43,15 @@ def progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
 def show_survey(survey: "Survey") -> None:
     """Print one line per kind, the superposition lines, and what was left out."""
     census = survey.census
-    _out.print(f"[bold]{_escaped(str(survey.provenance['source']))}[/]", soft_wrap=True)
-    _out.print(f"{_escaped(census.family)} (by {census.decided_by}), {len(census.entries)} tensors, "
+    OUT.print(f"[bold]{_escaped(str(survey.provenance['source']))}[/]", soft_wrap=True)
+    OUT.print(f"{_escaped(census.family)} (by {census.decided_by}), {len(census.entries)} tensors, "
                f"{_size(census.nbytes)}")  # fmt: skip
     if any(x.mean is not None or x.subspace is not None for s in survey.summary for x in (s.v, s.u)):
-        _out.print(_kind_table(survey))
+        OUT.print(_kind_table(survey))
     else:
         _show_counts(survey)
     if lines := list(_superposition_lines(survey)):
-        _out.print(_superposition_table(lines))
+        OUT.print(_superposition_table(lines))
     _show_statuses(survey)
     _show_left_out(census.left_out)
 
@@ -63,7 +62,7 @@ def _show_counts(survey: "Survey") -> None:
         r.measure for r in survey.rows if r.value is not None and r.measure.split(".")[0] != "superposition"
     )
     for measure, count in found.items():
-        _out.print(f"{measure}: {count} numbers, in rows.parquet and the report")
+        OUT.print(f"{measure}: {count} numbers, in rows.parquet and the report")
 
 
 def _show_statuses(survey: "Survey") -> None:
@@ -72,7 +71,7 @@ def _show_statuses(survey: "Survey") -> None:
     for status, count in Counter(r.status for r in without).items():
         first = next(r for r in without if r.status == status)
         where = " ".join(str(x) for x in (first.stack, first.kind, first.layer) if x not in (None, ""))
-        _out.print(f"[yellow]{count} without a number[/] ({status}), first {first.measure} of {_escaped(where)}: "
+        OUT.print(f"[yellow]{count} without a number[/] ({status}), first {first.measure} of {_escaped(where)}: "
                    f"{_escaped(first.reason or '')}", soft_wrap=True)  # fmt: skip
 
 
@@ -140,7 +139,7 @@ def _superposition_table(lines: list[dict[str, float]]) -> Table:
 def show_paths(paths: Sequence[Path | str]) -> None:
     """One path or command a line, not folded and with its brackets, so that they can be piped or copied."""
     for path in paths:
-        _out.print(str(path), soft_wrap=True, markup=False)
+        OUT.print(str(path), soft_wrap=True, markup=False)
 
 
 def show_census(found: "Assignment", *, every: bool) -> None:
@@ -148,7 +147,7 @@ def show_census(found: "Assignment", *, every: bool) -> None:
     census = found.census
     counts = ", ".join(f"{n} {state}" for state, n in sorted(census.count().items(), key=lambda c: -c[1]))
     usual = Counter(e.dtype for e in census.entries if e.dtype).most_common(1)[0][0]  # named once, to save its column
-    _out.print(f"family [bold]{_escaped(census.family)}[/] (by {census.decided_by}); {_size(census.nbytes)}, {usual} "
+    OUT.print(f"family [bold]{_escaped(census.family)}[/] (by {census.decided_by}); {_size(census.nbytes)}, {usual} "
                f"where nothing else is said; {counts}")  # fmt: skip
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, share in (("tensor", 3), ("×", None), ("shape", None), ("state", None), ("what it is", 2)):
@@ -161,7 +160,7 @@ def show_census(found: "Assignment", *, every: bool) -> None:
             name, detail = _STAR.sub("*", name), re.sub(r"(layer|expert) \d+", r"every \1", detail)
         state = f"[{colour}]{first.state}[/]" if colour else first.state
         table.add_row(_escaped(name), str(len(entries)), shape, state, _escaped(detail))
-    _out.print(table)
+    OUT.print(table)
     _show_left_out(census.left_out)
 
 
@@ -184,10 +183,10 @@ def _show_left_out(entries: "tuple[Entry, ...]") -> None:
     for e in entries:
         groups.setdefault((e.state, e.detail, e.remedy), []).append(e.tensor)
     if entries:
-        _out.print(f"[yellow]{len(entries)} left out[/]:")
+        OUT.print(f"[yellow]{len(entries)} left out[/]:")
     for (state, detail, remedy), names in groups.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        _out.print(f"  {state}: {_escaped(', '.join(names[:3]))}{more}: {_escaped(detail)}"
+        OUT.print(f"  {state}: {_escaped(', '.join(names[:3]))}{more}: {_escaped(detail)}"
                    + (f"\n    what to do: {_escaped(remedy)}" if remedy else ""), soft_wrap=True)  # fmt: skip
 
 

@@ -5,17 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from drillcore.cli.screen import show_paths
+from drillcore.cli.terminal import ERRORS, OUT
 from drillcore.engine import Outcome
 from drillcore.study import Decided, Plan, Study, Task, load_verdicts
 from drillcore.study.machine import progress
 
-console, errors = Console(), Console(stderr=True)
 BAR = r"\|"  # in a cell of a Markdown table
 _COLOURS = {"supported": "green", "refuted": "red", "inconclusive": "yellow", "not-run": "dim"}
 
@@ -25,25 +24,25 @@ def show_list(titles: Mapping[str, str]) -> None:
     table = Table("study", "what it asks", box=None)
     for name, title in titles.items():
         table.add_row(name, escape(title))
-    console.print(table)
-    console.print("axes, presets and claims: drillcore study show NAME", highlight=False)
+    OUT.print(table)
+    OUT.print("axes, presets and claims: drillcore study show NAME", highlight=False)
 
 
 def show_study(study: Study) -> None:
     """Axes, presets and claims."""
-    console.print(f"[bold]{escape(study.name)}[/bold]: {escape(study.title)}\n{escape(study.about)}\n")
+    OUT.print(f"[bold]{escape(study.name)}[/bold]: {escape(study.title)}\n{escape(study.about)}\n")
     axes = Table("axis", "role", "values (the first is the default)", "", box=None)
     for axis in study.axes:
         axes.add_row(*map(escape, (axis.name, axis.role, ", ".join(map(str, axis.values)), axis.about)))
-    console.print(axes)
+    OUT.print(axes)
     presets = Table("preset", "runs", "", "", box=None)
     for name, preset in study.presets.items():
         presets.add_row(*map(escape, (name, str(len(study.runs(name))), preset.about, preset.budget)))
-    console.print(presets)
+    OUT.print(presets)
     claims = Table("claim", "", "published", box=None)
     for claim in study.claims:
         claims.add_row(*map(escape, (claim.name, claim.text, claim.published)))
-    console.print(claims)
+    OUT.print(claims)
 
 
 def show_plan(todo: Plan, workers: int) -> None:
@@ -52,7 +51,7 @@ def show_plan(todo: Plan, workers: int) -> None:
     line = f"{todo.study.name}: {todo.runs} runs in {tasks} tasks, {len(todo.done)} done"
     if todo.missing and seconds is not None:
         line += f"; the rest takes about {duration(seconds)}"
-    console.print(escape(f"{line} ({workers} at once, in {todo.out})"), highlight=False)
+    OUT.print(escape(f"{line} ({workers} at once, in {todo.out})"), highlight=False)
 
 
 def follow(todo: Plan, outcomes: Iterator[tuple[Task, Outcome]]) -> list[tuple[Task, Outcome]]:
@@ -60,7 +59,7 @@ def follow(todo: Plan, outcomes: Iterator[tuple[Task, Outcome]]) -> list[tuple[T
     failed, over = [], Event()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
                MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))  # fmt: skip
-    with Progress(*columns, console=errors, disable=not todo.missing) as bar:
+    with Progress(*columns, console=ERRORS, disable=not todo.missing) as bar:
         line = bar.add_task("tasks", total=len(todo.missing), left="")
         watcher = Thread(target=_watch, args=(todo, bar, line, over), daemon=True)
         watcher.start()
@@ -88,9 +87,9 @@ def _watch(todo: Plan, bar: Progress, line: object, over: Event) -> None:
 def show_end(todo: Plan, failed: Sequence[tuple[Task, Outcome]]) -> None:
     """What failed, with the end of its log, and what to type next."""
     for task, outcome in failed:
-        errors.print(f"[red]failed[/red] {escape(_label(task))}\n{escape(outcome.error or '')}", highlight=False)
+        ERRORS.print(f"[red]failed[/red] {escape(_label(task))}\n{escape(outcome.error or '')}", highlight=False)
     if failed:
-        errors.print(f"{len(failed)} of {len(todo.missing)} tasks failed; the same command tries them again")
+        ERRORS.print(f"{len(failed)} of {len(todo.missing)} tasks failed; the same command tries them again")
     for word, verb in (("next:", "verify"), ("     ", "report")):
         show_paths([f"{word} drillcore study {verb} {todo.reference} --out {todo.out}"])
 
@@ -113,9 +112,9 @@ def show_verdicts(study: Study, decided: Sequence[Decided]) -> None:
             found = f"{measured(d)}\nclaimed {d.verdict.threshold}"
             claim = f"[bold]{escape(d.name)}[/bold] {escape(d.text)}"
             table.add_row(claim, escape(d.published), escape(found), f"[{colour}]{d.verdict.outcome}[/{colour}]")
-    console.print(table)
+    OUT.print(table)
     if absent:
-        console.print(f"not decided, their runs were not done (see the presets): {escape(', '.join(absent))}",
+        OUT.print(f"not decided, their runs were not done (see the presets): {escape(', '.join(absent))}",
                       highlight=False)  # fmt: skip
 
 

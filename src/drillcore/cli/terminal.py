@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-OUT = Console(highlight=False, soft_wrap=False)
-ERRORS = Console(stderr=True, highlight=False)
+OUT = Console(highlight=False, soft_wrap=False, emoji=False)
+ERRORS = Console(stderr=True, highlight=False, emoji=False)
 
 
 def say(text: str) -> None:

@@ -107,14 +107,9 @@ class LayersProbe:
         self._turned, self._bounds = state["turned"], state["bounds"]
 
 
-@dataclass
-class HeldOutProbe:
-    """Loss and accuracy of every replica on held-out images."""
+class _Looking:
+    """A probe that keeps nothing between two looks."""
 
-    model: nn.Module
-    x: Tensor  # images × inputs
-    y: Tensor  # images
-    replicas: Sequence[Replica]
     steps: Collection[int]
 
     def due(self, step: int) -> bool:
@@ -123,6 +118,24 @@ class HeldOutProbe:
 
     def after_backward(self, step: int) -> None:
         """Nothing is summed."""
+
+    def state(self) -> dict[str, Any]:
+        """See `training.Probe`."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `training.Probe`."""
+
+
+@dataclass
+class HeldOutProbe(_Looking):
+    """Loss and accuracy of every replica on held-out images."""
+
+    model: nn.Module
+    x: Tensor  # images × inputs
+    y: Tensor  # images
+    replicas: Sequence[Replica]
+    steps: Collection[int]
 
     def rows(self, step: int) -> Iterator[Row]:
         """Mean cross-entropy and share of right answers."""
@@ -140,13 +153,6 @@ class HeldOutProbe:
             yield row(measure="training.test_loss", value=total / n, unit="nat")
             yield row(measure="training.test_accuracy", value=correct / n, unit="1")
 
-    def state(self) -> dict[str, Any]:
-        """See `training.Probe`."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """See `training.Probe`."""
-
 
 class Layered(Protocol):
     """A network whose blocks apply one activation, such as `models.ResidualMLP`."""
@@ -157,7 +163,7 @@ class Layered(Protocol):
 
 
 @dataclass
-class SymmetryProbe:
+class SymmetryProbe(_Looking):
     """How far the activation is from commuting with rotations, on what it gets in each layer."""
 
     model: Layered
@@ -166,13 +172,6 @@ class SymmetryProbe:
     replicas: Sequence[Replica]
     steps: Collection[int]
 
-    def due(self, step: int) -> bool:
-        """See `training.Probe`."""
-        return step in self.steps
-
-    def after_backward(self, step: int) -> None:
-        """Nothing is summed."""
-
     def rows(self, step: int) -> Iterator[Row]:
         """One number per replica and layer; 0 for an activation that commutes."""
         with torch.no_grad():
@@ -180,13 +179,6 @@ class SymmetryProbe:
                 for replica, own in zip(self.replicas, z, strict=True):
                     yield Row(run=replica.run, seed=replica.seed, step=step, layer=layer, measure="symmetry.breaking",
                               value=symmetry_breaking(self.activation, own), n=len(self.x), unit="1")  # fmt: skip
-
-    def state(self) -> dict[str, Any]:
-        """See `training.Probe`."""
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """See `training.Probe`."""
 
 
 def _leading(reading: KindReading) -> Tensor:
