@@ -13,8 +13,8 @@ def seed_of(*words: object) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def generator(*words: object) -> "torch.Generator":
-    """A CPU generator for the stream named by `words`."""
+def generator(*words: object, device: str = "cpu") -> "torch.Generator":
+    """A generator on `device` for the stream named by `words`; kinds of device have streams of their own."""
     import torch
 
-    return torch.Generator().manual_seed(seed_of(*words))
+    return torch.Generator(device).manual_seed(seed_of(*words))

@@ -10,11 +10,16 @@ from drillcore.study.errors import StudyError
 from drillcore.study.spec import Study
 
 # name → module with an attribute `study`
-BUILT_IN = {"continuity-mlp": "drillcore.studies.continuity_mlp", "hamiltonian": "drillcore.studies.hamiltonian"}
+BUILT_IN = {
+    "continuity-mlp": "drillcore.studies.continuity_mlp",
+    "hamiltonian": "drillcore.studies.hamiltonian",
+    "superposition-small": "drillcore.studies.superposition_small",
+}
 # listed without loading torch
 TITLES = {
     "continuity-mlp": "Why geometric continuity emerges: residual MLPs on MNIST",
     "hamiltonian": "Which norm placements make training well posed: Hamiltonians by ascent",
+    "superposition-small": "How loss falls with width: a phase map of the toy model",
 }
 
 

@@ -2,6 +2,6 @@
 
 from drillcore.training.checkpoint import CheckpointError
 from drillcore.training.loop import Probe, Training, train
-from drillcore.training.optim import Optim
+from drillcore.training.optim import Optim, RowDecayAdam, WarmUpCosine
 
-__all__ = ["CheckpointError", "Optim", "Probe", "Training", "train"]
+__all__ = ["CheckpointError", "Optim", "Probe", "RowDecayAdam", "Training", "WarmUpCosine", "train"]

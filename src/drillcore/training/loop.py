@@ -42,12 +42,12 @@ class Probe(Protocol):
 
 @dataclass
 class Training:
-    """A model, how it learns, and who looks on. `loss` gives one value per replica."""
+    """A model, how it learns, and who looks on. `loss` gives one value per replica, of the model and a batch."""
 
     model: nn.Module
     optimiser: torch.optim.Optimizer
-    batch: Callable[[int], tuple[Tensor, Tensor]]
-    loss: Callable[[nn.Module, Tensor, Tensor], Tensor]
+    batch: Callable[[int], tuple[Any, ...]]
+    loss: Callable[..., Tensor]
     steps: int
     probes: tuple[Probe, ...] = ()
     save_every: int = 500
