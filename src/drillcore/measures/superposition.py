@@ -83,10 +83,16 @@ def superposition(source: Source, weight: Weight, *, exact_max: bool = False, de
         reason = f"{role.kind} touches the residual stream with neither side"
         return [make(measure="superposition.n", status="not-applicable", reason=reason)]
     rows = residual_rows(source, weight)
+    return packing(make, rows, vocabulary=is_vocabulary(weight), exact_max=exact_max, device=device)
+
+
+def packing(make: Make, rows: RowBlocks, *, vocabulary: bool = False, exact_max: bool = False,
+            device: str = "cpu") -> list[Row]:  # fmt: skip
+    """The same of vectors that are at hand, wherever they come from; `make` completes each row."""
     scan = _scan(rows, device)
     if scan is None:
         return [make(measure="superposition.n", status="non-finite", reason=_NOT_FINITE)]
-    return [*_counts(make, rows, scan, is_vocabulary(weight)), *_norm_rows(make, scan),
+    return [*_counts(make, rows, scan, vocabulary), *_norm_rows(make, scan),
             *_overlap_rows(make, rows, scan, exact_max, device)]  # fmt: skip
 
 

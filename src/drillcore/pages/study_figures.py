@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from math import log10
 from typing import TYPE_CHECKING, Any
 
 from drillcore.pages.colours import BAND_NEAR, DIVERGING, GRID, NULL, SEQUENTIAL, kind_style, scale
@@ -29,11 +30,12 @@ def drawings(spec: Figure, results: "pl.DataFrame") -> Iterator[tuple[str, str, 
     data = spec.data(results)
     apart = spec.keys if spec.kind == "heat" else spec.keys[: 1 if spec.panels else 0]
     draw: Callable[[Figure, Frame, list[Any]], Drawing] = {
-        "heat": _heat, "curves": _curves, "bars": _points, "trajectories": _paths,
+        "heat": _heat, "curves": _curves, "bars": _points, "trajectories": _paths, "map": _map,
     }[spec.kind]  # fmt: skip
-    series = list(dict.fromkeys(data[spec.series].to_list()))  # a line looks the same in every panel
     if data.is_empty():
         return
+    # a line looks the same in every panel
+    series = [] if spec.kind == "map" else list(dict.fromkeys(data[spec.series].to_list()))
     if not apart:
         yield spec.name, spec.title, draw(spec, data, series)
         return
@@ -62,6 +64,8 @@ def _curves(spec: Figure, data: Frame, series: list[Any]) -> Drawing:
         traces, spec.x, spec.measure, height=_CURVE_HEIGHT, xaxis={"type": "log" if spec.log_x else "linear"}
     )
     drawn["layout"] |= {"showlegend": True, "legend": _LEGEND, "margin": _ROOM}
+    if spec.log_y:
+        drawn["layout"]["yaxis"] |= {"type": "log", "dtick": "D1" if _decades(data) < 1.5 else 1}
     if any(isinstance(x, str) for x in data[spec.x]):
         drawn["layout"]["xaxis"]["type"] = "category"
     return drawn
@@ -174,6 +178,25 @@ def _heat(spec: Figure, part: Frame, series: list[Any]) -> Drawing:
     return drawn
 
 
+def _map(spec: Figure, data: Frame, series: list[Any]) -> Drawing:
+    """Two axes of the study against each other, every cell with its number."""
+    columns, rows = (sorted(set(data[name].to_list())) for name in (spec.x, spec.y))
+    found = {(x, y): five(value) for x, y, value in data.select(spec.x, spec.y, "value").iter_rows()}
+    z = [[found.get((x, y)) for x in columns] for y in rows]
+    trace = {"type": "heatmap", "z": z, "x": [str(x) for x in columns], "y": [str(y) for y in rows],
+             "colorscale": scale(SEQUENTIAL), "colorbar": {"thickness": 10, "outlinecolor": GRID}, "xgap": 1, "ygap": 1,
+             "texttemplate": "%{z:.2f}", "hovertemplate": f"{spec.x} %{{x}}, {spec.y} %{{y}}: %{{z:.3f}}<extra></extra>",
+             "zmin": 0}  # fmt: skip
+    category = {"type": "category"}
+    height = 120 + 24 * max(4, len(rows))
+    return figure([trace], spec.x, spec.y, height=height, xaxis=category, yaxis=category)
+
+
+def _decades(data: Frame) -> float:
+    positive = data["value"].filter(data["value"] > 0)
+    return 9.0 if positive.is_empty() else log10(positive.max() / positive.min())
+
+
 def _same_scale(spec: Figure, data: Frame, drawn: Sequence[Drawing]) -> None:
     """Pictures side by side are compared: one scale of colours, or one vertical axis."""
     if spec.kind == "heat":
@@ -186,8 +209,12 @@ def _same_scale(spec: Figure, data: Frame, drawn: Sequence[Drawing]) -> None:
         }
         for d in drawn:
             d["data"][0] |= colours
-    elif spec.kind != "trajectories":
+    elif spec.kind in ("curves", "bars"):
         ends = [v for name in ("value", "low", "high", "null") for v in data[name].drop_nulls()]
         room = 0.04 * ((max(ends) - min(ends)) or 1.0)
+        low, high = min(ends) - room, max(ends) + room
+        if spec.log_y:
+            positive = [v for v in ends if v > 0]
+            low, high = log10(min(positive)) - 0.05, log10(max(positive)) + 0.05
         for d in drawn:
-            d["layout"]["yaxis"] |= {"range": [five(min(ends) - room), five(max(ends) + room)]}
+            d["layout"]["yaxis"] |= {"range": [five(low), five(high)]}

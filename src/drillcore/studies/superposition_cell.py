@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from drillcore.data.features import FeatureBatches, frequencies
+from drillcore.measures.feature_packing import feature_rows, loss_rows
 from drillcore.models.feature_autoencoder import FeatureAutoencoder, losses, losses_only
 from drillcore.runs import atomic_path
 from drillcore.study import Run, Task
@@ -119,9 +121,19 @@ class FreshLossProbe:
 
 
 def measured(run: Run, W: Tensor, b: Tensor) -> Iterator[Row]:
-    """Rows of one trained model."""
-    yield Row(run=run.id, seed=run["seed"], step=run["steps"], measure="superposition.phi_half",
-              value=float((W.norm(dim=1) > 0.5).double().mean()))
+    """Rows of one trained model: geometry, what theory says of its loss, and its norms and biases by rank."""
+    make = partial(Row, run=run.id, seed=run["seed"], step=run["steps"])
+    yield from feature_rows(make, W)
+    yield from loss_rows(make, W, b, frequencies_of(run))
+    norms = W.norm(dim=1)
+    for rank in ranks(len(W)):
+        yield make(measure="superposition.norm_by_rank", site=rank + 1, value=float(norms[rank]))
+        yield make(measure="superposition.bias_by_rank", site=rank + 1, value=float(b[rank]))
+
+
+def ranks(n: int, most: int = 60) -> list[int]:
+    """Ranks from 0, evenly in their logarithm."""
+    return sorted({min(n, round(n ** (i / (most - 1)))) - 1 for i in range(most)})
 
 
 def cost(task: Task) -> float:

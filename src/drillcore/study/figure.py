@@ -18,24 +18,30 @@ class Figure:
     95 % interval, beside what chance gives. `bars`: the same as points, at the last step of each run. `heat`: layer ×
     other of a measure at the last step of the first seed, one map for each value of `series`. `trajectories`: a path
     through two coordinates, rows of the measure with `subset` "1" and "2", in the order of the column `x`, at the last
-    step of the first seed. `panels` names a column that gets a picture for each of its values.
+    step of the first seed. `map`: the mean over seeds by the columns `x` and `y`, or with `slope` minus the
+    least-squares slope of the value's logarithm on that of this column: the exponent of a power law. Other columns than
+    the step are drawn at the last step of each run. `panels` names a column that gets a picture for each of its values.
     """
 
     name: str
     title: str
     measure: str
-    kind: Literal["curves", "heat", "bars", "trajectories"] = "curves"
+    kind: Literal["curves", "heat", "bars", "trajectories", "map"] = "curves"
     x: str = "step"
     series: str = "variant"
     where: Mapping[str, object] = field(default_factory=dict)  # column → its value, or a tuple of values
     caption: str = ""
     log_x: bool = False
+    log_y: bool = False
     panels: str = ""
+    y: str = ""
+    slope: str = ""
 
     @property
     def keys(self) -> list[str]:
         """The columns that tell lines and panels apart, each once."""
-        return list(dict.fromkeys(name for name in (self.panels, self.series) if name))
+        series = "" if self.kind == "map" else self.series
+        return list(dict.fromkeys(name for name in (self.panels, series) if name))
 
     def select(self, frame: "pl.DataFrame") -> "pl.DataFrame":
         """The rows that it is about; pairs of layers count where they are adjacent, but for heat maps."""
@@ -63,9 +69,22 @@ class Figure:
             )
         if self.kind == "trajectories":
             return self._paths(self._first_seed(rows))
-        if self.kind == "bars" and "step" not in (self.x, *self.keys):
+        if "step" not in (self.x, *self.keys):
             rows = rows.filter(_step() == _step().max().over("run"))
-        return self._averaged(rows)
+        return self._mapped(rows) if self.kind == "map" else self._averaged(rows)
+
+    def _mapped(self, rows: "pl.DataFrame") -> "pl.DataFrame":
+        """Mean over seeds of the mean, or of the exponent, by x and y."""
+        import polars as pl
+
+        keys = [*self.keys, self.x, self.y]
+        found = pl.col("value").mean()
+        if self.slope:
+            rows = rows.filter(pl.col("value") > 0)
+            across = pl.col(self.slope).log()
+            found = (-pl.cov(across, pl.col("value").log()) / across.var()).alias("value")
+        by_seed = rows.group_by([*keys, "seed"]).agg(found)
+        return by_seed.group_by(keys).agg(pl.col("value").mean(), seeds=pl.len()).sort(keys)
 
     def _averaged(self, rows: "pl.DataFrame") -> "pl.DataFrame":
         """Mean over layers by seed, then mean and interval over seeds; null and its deviation for the same mean."""

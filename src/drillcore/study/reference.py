@@ -13,12 +13,18 @@ from drillcore.study.spec import Study
 BUILT_IN = {
     "continuity-mlp": "drillcore.studies.continuity_mlp",
     "hamiltonian": "drillcore.studies.hamiltonian",
+    "superposition-density": "drillcore.studies.superposition_density",
+    "superposition-large": "drillcore.studies.superposition_large",
     "superposition-small": "drillcore.studies.superposition_small",
+    "superposition-toy-gallery": "drillcore.studies.superposition_gallery",
 }
 # listed without loading torch
 TITLES = {
     "continuity-mlp": "Why geometric continuity emerges: residual MLPs on MNIST",
     "hamiltonian": "Which norm placements make training well posed: Hamiltonians by ascent",
+    "superposition-density": "Loss against the number of active features",
+    "superposition-large": "One exponent for three families of frequencies, n = 10240",
+    "superposition-toy-gallery": "Five features in two dimensions, and other small pictures",
     "superposition-small": "How loss falls with width: a phase map of the toy model",
 }
 

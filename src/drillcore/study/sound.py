@@ -33,7 +33,7 @@ def check(study: "Study") -> None:
             raise StudyError(f"{study.name}: axis {axis.name!r} has no value; its first is the default")
     _known(study, "stack", study.stack, axes)
     for figure in study.figures:
-        columns = (figure.x, figure.series, *figure.where, *([figure.panels] if figure.panels else []))
+        columns = (figure.x, *figure.keys, *figure.where, *filter(None, (figure.y, figure.slope)))
         _known(study, f"figure {figure.name!r}", columns, [*axes, *COLUMNS])
     for name, preset in study.presets.items():
         for grid in preset.grids:

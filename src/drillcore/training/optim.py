@@ -58,17 +58,17 @@ class RowDecayAdam(torch.optim.Adam):
         decay: γ, one a replica.
         lr: peak learning rates of `rows` and of `others`.
         schedule: share of the peak at a step.
-        loss_scale: what the gradients were divided by, as its eps must be: sums over features instead of means make
-            Adam treat rare features differently.
+
+    Adam's eps of 1e-8 belongs to the mean over features: with their sum, rare features would move differently.
     """
 
     def __init__(self, rows: Tensor, others: Iterable[Tensor], decay: Tensor, lr: tuple[float, float],
-                 schedule: Callable[[int], float], loss_scale: float = 1.0) -> None:  # fmt: skip
+                 schedule: Callable[[int], float]) -> None:  # fmt: skip
         rest = list(others)
         self.peak, self.schedule = lr, schedule
         self.decay = decay.to(rows)[:, None, None]
         groups = [{"params": [rows], "lr": lr[0]}, {"params": rest, "lr": lr[1]}]
-        super().__init__(groups, eps=1e-8 * loss_scale, fused=_can_fuse([rows, *rest]))
+        super().__init__(groups, eps=1e-8, fused=_can_fuse([rows, *rest]))
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
