@@ -55,7 +55,8 @@ def test_a_feature_that_is_always_active() -> None:
 def test_empty_samples_are_a_count() -> None:
     (x,) = drawn(frequencies("power", 100, alpha=0.0), 4096, 1)
     assert x.filled / 4096 == pytest.approx(1 - (1 - 0.01) ** 100, abs=0.03)
-    assert len(x.dense()) == 4096 and int((x.dense().sum(1) > 0).sum()) == x.filled
+    assert len(x.dense()) == 4096
+    assert int((x.dense().sum(1) > 0).sum()) == x.filled
     assert torch.equal(x.sample.unique(), torch.arange(x.filled))
 
 
@@ -65,18 +66,21 @@ def test_correlation_leaves_frequencies_as_they_were() -> None:
     z = (shares(p, 512, 80, correlation=0.6, group=5) - p) / (p * (1 - p) / n).sqrt()
     assert float(z.abs().max()) < 4.5
     x = torch.cat([x.dense() > 0 for x in drawn(p, 512, 80, correlation=0.6, group=5)]).double().T.corrcoef()
-    assert float(x[0, 1]) > 0.2 and abs(float(x[0, 7])) < 0.03  # one group, two groups
+    assert float(x[0, 1]) > 0.2
+    assert abs(float(x[0, 7])) < 0.03
 
 
 def test_batches_are_a_function_of_seed_step_and_stream() -> None:
     p = frequencies("power", 30)
+
     def of(**key: object) -> torch.Tensor:
         values = {"p": (p,), "batch": 32, "seeds": (0,), **key}
         return FeatureBatches(**values).at(5)[0][0].dense()  # type: ignore[arg-type]
 
     assert torch.equal(of(), of())
     assert torch.equal(of(p=(p, p), seeds=(0, 1)), of())
-    assert not torch.equal(of(), of(stream="evaluation")) and not torch.equal(of(), of(seeds=(1,)))
+    assert not torch.equal(of(), of(stream="evaluation"))
+    assert not torch.equal(of(), of(seeds=(1,)))
 
 
 @pytest.mark.parametrize(("key", "told"), [

@@ -7,7 +7,13 @@ import torch
 
 from drillcore.data.features import frequencies
 from drillcore.measures.feature_packing import (
-    feature_dimensionality, feature_rows, loss_rows, regime, single_feature_loss, tail_loss, weak_distance,
+    feature_dimensionality,
+    feature_rows,
+    loss_rows,
+    regime,
+    single_feature_loss,
+    tail_loss,
+    weak_distance,
 )  # fmt: skip
 from drillcore.table import Row
 

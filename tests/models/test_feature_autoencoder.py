@@ -72,7 +72,8 @@ def test_a_batch_without_any_active_feature() -> None:
 
 def test_replicas_do_not_mix_and_start_by_their_seed() -> None:
     model, alone = FeatureAutoencoder(30, 4, SEEDS), FeatureAutoencoder(30, 4, (1,))
-    assert torch.equal(model.W[1], alone.W[0]) and torch.equal(model.b[1], alone.b[0])
+    assert torch.equal(model.W[1], alone.W[0])
+    assert torch.equal(model.b[1], alone.b[0])
     p = frequencies("power", 30)
     batch = FeatureBatches((p, p, p), 64, SEEDS).at(0)[0]
     mixed, single = gradients(model, losses(model, batch))[0][1], gradients(alone, losses(alone, batch[1:2]))[0][0]

@@ -9,8 +9,10 @@ import torch
 
 from drillcore.training import RowDecayAdam, WarmUpCosine
 
+Array = np.ndarray
 
-def transcribed(w: np.ndarray, gradients: list[np.ndarray], gamma: float, peak: float, warm_up: int, eps: float) -> np.ndarray:
+
+def transcribed(w: Array, gradients: list[Array], gamma: float, peak: float, warm_up: int, eps: float) -> Array:
     """The official step, in its order: decay of each row, then Adam (notes §1.3, §1.4)."""
     m1, m2, steps = np.zeros_like(w), np.zeros_like(w), len(gradients)
     for step, g in enumerate(gradients):

@@ -88,7 +88,7 @@ class FeatureBatches:
         if self.batch < 1 or len(self.p) != len(self.seeds) or len({len(p) for p in self.p}) != 1:
             raise ValueError("a batch holds a sample or more, and each seed comes with frequencies of one n")
         if not 0 <= self.correlation < 1 or self.group < 1:
-            raise UserError(f"a correlation lies in 0 … 1 (1 excluded), not {self.correlation:g}; groups hold 1 or more")
+            raise UserError(f"a correlation lies from 0 to below 1, not {self.correlation:g}; groups hold 1 or more")
         found: dict[int, _Law] = {}  # replicas mostly share one tensor
         laws = tuple(found.setdefault(id(p), _Law.of(p.to(self.device))) for p in self.p)
         object.__setattr__(self, "_laws", laws)
@@ -145,11 +145,14 @@ class _Law:
 
 def _together(p: Tensor, batch: int, correlation: float, group: int, random: torch.Generator) -> Tensor:
     """Active cells where zᵢ = √ρ·(factor of its group) + √(1 − ρ)·(own) lies below the pᵢ quantile of N(0, 1)."""
-    n, kind = len(p), {"dtype": torch.float64, "device": p.device}
-    factors = torch.randn(batch, -(-n // group), generator=random, **kind)
-    shared = factors.repeat_interleave(group, dim=1)[:, :n]
-    z = sqrt(correlation) * shared + sqrt(1 - correlation) * torch.randn(batch, n, generator=random, **kind)
-    return (z < torch.special.ndtri(p)).view(-1).nonzero()[:, 0]
+    n = len(p)
+
+    def drawn(columns: int) -> Tensor:
+        return torch.randn(batch, columns, generator=random, dtype=torch.float64, device=p.device)
+
+    shared = drawn(-(-n // group)).repeat_interleave(group, dim=1)[:, :n]
+    z = sqrt(correlation) * shared + sqrt(1 - correlation) * drawn(n)
+    return torch.less(z, torch.special.ndtri(p)).view(-1).nonzero()[:, 0]
 
 
 def _gathered(cells: Tensor, batch: int, n: int, random: torch.Generator) -> Active:

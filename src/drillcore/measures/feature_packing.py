@@ -36,7 +36,8 @@ def feature_rows(make: Callable[..., Row], W: Tensor) -> Iterator[Row]:
     yield make(measure="superposition.weak_distance", value=weak_distance(W))
     dimensionality = feature_dimensionality(W)
     yield make(measure="superposition.dimensionality_mean", value=float(dimensionality.mean()), n=len(W))
-    yield make(measure="superposition.dimensions_per_feature", value=W.shape[1] / max(float(norms.square().sum()), 1e-30))
+    total = float(norms.square().sum())
+    yield make(measure="superposition.dimensions_per_feature", value=W.shape[1] / total if total else None)
 
 
 def _overlap_rows(make: Callable[..., Row], W: Tensor, subset: str, names: tuple[str, ...]) -> Iterator[Row]:
@@ -116,7 +117,7 @@ def _mean_relu_square(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _mean_own_square(a: Tensor, b: Tensor) -> Tensor:
-    """E (ReLU(a v + b) − v)² over v in (0, 2), a ≥ 0: v² up to where a v + b turns positive, ((a − 1) v + b)² beyond."""
+    """E (ReLU(a v + b) − v)² over v in (0, 2), a ≥ 0: v² until a v + b is positive, ((a − 1) v + b)² beyond."""
     turn = torch.where(a > 0, -b / torch.where(a > 0, a, 1.0), torch.where(b > 0, 0.0, 2.0)).clamp(0, 2)
     start, end = (a - 1) * turn + b, (a - 1) * 2 + b
     return (turn**3 / 3 + (2 - turn) * (start.square() + start * end + end.square()) / 3) / 2

@@ -64,7 +64,7 @@ class _Losses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, W: Tensor, b: Tensor, batch: Sequence[Active], importance: Tensor | None) -> Tensor:
         result = _found(W, b, batch, importance, gradients=True)
-        ctx.save_for_backward(result.dW, result.db)
+        ctx.save_for_backward(result.grad_weight, result.grad_bias)
         return result.loss
 
     @staticmethod
@@ -79,8 +79,8 @@ def _found(W: Tensor, b: Tensor, batch: Sequence[Active], importance: Tensor | N
     if W.device.type != "cpu":
         return found_stacked(W, b, batch, importance, gradients=gradients)
     each = [found(W[i], b[i], active, importance, gradients=gradients) for i, active in enumerate(batch)]
-    return Found(torch.stack([f.loss for f in each]), torch.stack([f.dW for f in each]),
-                 torch.stack([f.db for f in each]))  # fmt: skip
+    return Found(torch.stack([f.loss for f in each]), torch.stack([f.grad_weight for f in each]),
+                 torch.stack([f.grad_bias for f in each]))  # fmt: skip
 
 
 def _normal(name: str, seed: int, *shape: int) -> Tensor:

@@ -23,8 +23,8 @@ class Found(NamedTuple):
     """Loss (…), ∂L/∂W (… × n × m) and ∂L/∂b (… × n); the gradients are zero where none were asked for."""
 
     loss: Tensor
-    dW: Tensor
-    db: Tensor
+    grad_weight: Tensor
+    grad_bias: Tensor
 
 
 def found(W: Tensor, b: Tensor, x: Active, importance: Tensor | None = None, *, gradients: bool) -> Found:
@@ -50,7 +50,7 @@ def found(W: Tensor, b: Tensor, x: Active, importance: Tensor | None = None, *, 
 
 def _hidden(W: Tensor, x: Active) -> tuple[Tensor, Tensor]:
     """(Wᵀx, 1) of the filled samples and of one empty sample, and how many samples each row stands for."""
-    n, m = W.shape
+    m = W.shape[1]
     hidden = W.new_zeros(x.filled + 1, m + 1)
     hidden[:, m] = 1
     hidden[:, :m].index_add_(0, x.sample, W[x.feature] * x.value[:, None])

@@ -185,8 +185,8 @@ def _map(spec: Figure, data: Frame, series: list[Any]) -> Drawing:
     z = [[found.get((x, y)) for x in columns] for y in rows]
     trace = {"type": "heatmap", "z": z, "x": [str(x) for x in columns], "y": [str(y) for y in rows],
              "colorscale": scale(SEQUENTIAL), "colorbar": {"thickness": 10, "outlinecolor": GRID}, "xgap": 1, "ygap": 1,
-             "texttemplate": "%{z:.2f}", "hovertemplate": f"{spec.x} %{{x}}, {spec.y} %{{y}}: %{{z:.3f}}<extra></extra>",
-             "zmin": 0}  # fmt: skip
+             "zmin": 0, "texttemplate": "%{z:.2f}",
+             "hovertemplate": f"{spec.x} %{{x}}, {spec.y} %{{y}}: %{{z:.3f}}<extra></extra>"}  # fmt: skip
     category = {"type": "category"}
     height = 120 + 24 * max(4, len(rows))
     return figure([trace], spec.x, spec.y, height=height, xaxis=category, yaxis=category)

@@ -13,12 +13,14 @@ QUICK = (8, 12, 16, 24, 32, 48)
 AXES = (
     Axis("family", ("power", "exponential", "linear"), about="how often features are active, by rank"),
     Axis("alpha", (1.0, *(a for a in (*ALPHAS, 1.2) if a != 1.0)), about="exponent of the power family"),
-    Axis("gamma", (-0.5556, *(g for g in (*GAMMAS, 0.1) if g != -0.5556)), about="weight decay; below 0 rows grow to 1"),
+    Axis(
+        "gamma", (-0.5556, *(g for g in (*GAMMAS, 0.1) if g != -0.5556)), about="weight decay; below 0: pull to norm 1"
+    ),
     Axis("density", DENSITIES, about="active features in a sample"),
     Axis("m", tuple(sorted({*SMALL, *LARGE, *QUICK})), about="dimensions"),
     Axis("seed", SEEDS, role="nuisance", about="start and samples"),
     Axis("features", (1000,), role="fixed", about="n"),
-    Axis("rule", ("small", "large"), role="fixed", about="learning rates and scale of the loss, as published for each n"),
+    Axis("rule", ("small", "large"), role="fixed", about="learning rates and loss scale published for each n"),
     Axis("length", (400.0,), role="fixed", about="of the exponential family"),
     Axis("correlation", (0.0,), role="fixed", about="ours: of ten neighbours, with unchanged frequencies"),
     Axis("batch", (2048,), role="fixed", about="samples a step"),

@@ -139,10 +139,11 @@ def ranks(n: int, most: int = 60) -> list[int]:
 def cost(task: Task) -> float:
     """Seconds of its process (benchmarks/superposition.py): a sample costs its product with W and a pass over y."""
     run = task.runs[0]
-    step = run["batch"] * run["features"] * (0.7e-9 + 2.5e-11 * run["m"])
-    return len(task.runs) * run["steps"] * step / task.threads
+    step: float = run["batch"] * run["features"] * (0.7e-9 + 2.5e-11 * run["m"])
+    return len(task.runs) * float(run["steps"]) * step / task.threads
 
 
 def weights_of(folder: Path) -> dict[str, Tensor]:
     """What the models of a finished task have learned: W replicas × n × m and b replicas × n, in the task's order."""
-    return load_file(folder / "weights.safetensors")
+    found: dict[str, Tensor] = load_file(folder / "weights.safetensors")
+    return found

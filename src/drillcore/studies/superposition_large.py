@@ -9,8 +9,16 @@ from drillcore.studies.superposition_axes import AXES, LARGE, SEEDS, STACK
 from drillcore.studies.superposition_cell import cell, cost
 from drillcore.studies.superposition_figures import by_width
 from drillcore.studies.superposition_results import (
-    LOSS, Values, by_seed, by_width as curves_of, holds_curve, slope, tail_slope,
+    LOSS,
+    Values,
+    by_seed,
+    holds_curve,
+    slope,
+    tail_slope,
 )  # fmt: skip
+from drillcore.studies.superposition_results import (
+    by_width as curves_of,
+)
 from drillcore.study import Claim, Preset, Study, Verdict
 from drillcore.study.claims import Values as Given
 from drillcore.study.claims import between, difference_at_least, not_run
@@ -71,8 +79,9 @@ CLAIMS = (
     _robust("exponential"), _robust("power"), _robust("linear"),
     Claim("c-weak-power", "weak, power: the exponent over the last five widths is the exact tail sum's, ± 0.15",
           "0.45 against 0.39 (α − 1 = 0.2)", _weak_power),
-    Claim("z-strong", "the published strong losses could be one of our seeds", "one run each", _figure("strong", STRONG)),
-    Claim("z-weak", "the published weak losses could be one of our seeds", "one run each", _figure("weak", WEAK)),
+    Claim("z-strong", "the published strong losses could be one seed of ours", "one run each",
+          _figure("strong", STRONG)),
+    Claim("z-weak", "the published weak losses could be one seed of ours", "one run each", _figure("weak", WEAK)),
 )  # fmt: skip
 
 BOTH = {"gamma": (STRONG, WEAK), "alpha": (ALPHA,), "family": ("power", "exponential", "linear"), "rule": ("large",)}

@@ -1,4 +1,4 @@
-"""What the claims of the superposition studies are about: values by seed, exponents, agreement with one published run."""
+"""What the claims of the superposition studies are about: values by seed, exponents, agreement with a published run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def by_width(frame: pl.DataFrame, measure: str, **where: object) -> dict[int, di
 
 
 def exponents(frame: pl.DataFrame, fewest: int = 4, **where: object) -> Values:
-    """α_m of each seed: minus the least-squares slope of ln L on ln m over all m that were run (paper, §2.4 of notes)."""
+    """α_m of each seed: minus the least-squares slope of ln L on ln m over all m that were run (paper)."""
     curves = by_width(frame, LOSS, **where)
     return {seed: slope(curve) for seed, curve in curves.items() if len(curve) >= fewest}
 

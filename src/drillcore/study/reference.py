@@ -24,8 +24,8 @@ TITLES = {
     "hamiltonian": "Which norm placements make training well posed: Hamiltonians by ascent",
     "superposition-density": "Loss against the number of active features",
     "superposition-large": "One exponent for three families of frequencies, n = 10240",
-    "superposition-toy-gallery": "Five features in two dimensions, and other small pictures",
     "superposition-small": "How loss falls with width: a phase map of the toy model",
+    "superposition-toy-gallery": "Five features in two dimensions, and other small pictures",
 }
 
 

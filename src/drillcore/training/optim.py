@@ -39,6 +39,7 @@ class WarmUpCosine:
     floor: float = 0.05
 
     def __call__(self, done: int) -> float:
+        """The share for the step after `done` steps."""
         s = done + 1
         if s < self.warm_up:
             return s / self.warm_up

@@ -11,7 +11,7 @@ def published(name: str, **where: object) -> list[dict[str, float]]:
         FileNotFoundError: there is no such table.
     """
     text = resources.files(__name__).joinpath(f"{name}.csv").read_text(encoding="utf-8")
-    rows = [row for row in csv.DictReader(text.splitlines())]
+    rows = list(csv.DictReader(text.splitlines()))
     kept = [row for row in rows if all(_plain(row[key]) == value for key, value in where.items())]
     return [{k: v for k, v in ((k, _plain(v)) for k, v in row.items()) if isinstance(v, float)} for row in kept]
 
