@@ -140,7 +140,8 @@ class _Law:
             hit = torch.rand(batch, len(self.often), dtype=torch.float64, generator=random, device=device)
             sample, which = (hit < self.p[self.often]).nonzero(as_tuple=True)
             cells = torch.cat([cells, sample * n + self.often[which]])
-        return torch.unique(cells)
+        active: Tensor = torch.unique(cells)
+        return active
 
 
 def _together(p: Tensor, batch: int, correlation: float, group: int, random: torch.Generator) -> Tensor:

@@ -6,7 +6,7 @@ formed twice. Where training has left few y above zero, Gᵀh and G W are sparse
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from drillcore.data.features import Active
+
+Integers = np.ndarray[Any, np.dtype[Any]]
 
 _TILE = 1 << 21  # entries of y at a time: they stay in the cache
 _SPARSE = 0.12  # share of positive y below which products over them alone are faster
@@ -30,33 +32,30 @@ class Found(NamedTuple):
 def found(W: Tensor, b: Tensor, x: Active, importance: Tensor | None = None, *, gradients: bool) -> Found:
     """Loss and gradients of one model on the CPU: W n × m, b n."""
     joined = torch.cat([W, b[:, None]], 1)  # n × (m + 1)
-    hidden, count = _hidden(W, x)
-    weighted = hidden * count[:, None]
-    grad, back = torch.zeros_like(joined), torch.zeros_like(hidden)
+    given = csr_array((x.value.numpy(), x.feature.numpy(), _ends(x.sample.numpy(), x.filled)), (x.filled, x.n))
+    hidden, count = W.new_ones(x.filled + 1, W.shape[1] + 1), W.new_ones(x.filled + 1)
+    hidden[-1, :-1], count[-1] = 0, x.samples - x.filled
+    hidden[:-1, :-1] = torch.from_numpy(given @ W.numpy())
+    weighted, grad, back = hidden * count[:, None], torch.zeros_like(joined), torch.zeros_like(hidden)
     loss, rows = W.new_zeros(()), max(1, _TILE // x.n)
-    starts = torch.searchsorted(x.sample, torch.arange(0, len(hidden) + rows, rows)).tolist()
-    for i, start in enumerate(range(0, len(hidden), rows)):
-        tile, of = slice(start, start + rows), slice(starts[i], starts[i + 1])
-        y = hidden[tile] @ joined.T
+    starts = np.append(given.indptr, given.indptr[-1])  # the empty sample has no entry
+    for start in range(0, len(hidden), rows):
+        tile = slice(start, min(start + rows, len(hidden)))
+        of = slice(int(starts[tile.start]), int(starts[tile.stop]))
         cells = (x.sample[of] - start) * x.n + x.feature[of]
-        errors = _errors(y, cells, x.value[of], importance)
+        errors = _errors(hidden[tile] @ joined.T, cells, x.value[of], importance)
         loss += errors.squared(count[tile])
         if gradients:
             errors.add(grad, back[tile], weighted[tile], joined)
     scale = 2 / x.samples
-    dW = grad[:, :-1].index_add_(0, x.feature, back[x.sample, :-1] * x.value[:, None]) if gradients else grad[:, :-1]
-    return Found(loss / x.samples, dW * scale, grad[:, -1] * scale)
+    if gradients:
+        grad[:, :-1] += torch.from_numpy(given.T @ back[:-1, :-1].numpy())
+    return Found(loss / x.samples, grad[:, :-1] * scale, grad[:, -1] * scale)
 
 
-def _hidden(W: Tensor, x: Active) -> tuple[Tensor, Tensor]:
-    """(Wᵀx, 1) of the filled samples and of one empty sample, and how many samples each row stands for."""
-    m = W.shape[1]
-    hidden = W.new_zeros(x.filled + 1, m + 1)
-    hidden[:, m] = 1
-    hidden[:, :m].index_add_(0, x.sample, W[x.feature] * x.value[:, None])
-    count = W.new_ones(x.filled + 1)
-    count[-1] = x.samples - x.filled
-    return hidden, count
+def _ends(rows: Integers, count: int) -> Integers:
+    """Where each of `count` rows begins among sorted row numbers, and where the last ends."""
+    return np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
 
 
 class _Dense(NamedTuple):
@@ -84,35 +83,38 @@ class _Sparse(NamedTuple):
     importance: Tensor | None
 
     def squared(self, count: Tensor) -> Tensor:
-        weighted = self.e.data * self._weights()
         rows = np.repeat(count.numpy(), np.diff(self.e.indptr))
-        return torch.as_tensor((weighted * self.e.data) @ rows) + self.missed
+        return torch.as_tensor((self._weighted().data * self.e.data) @ rows) + self.missed
 
     def add(self, grad: Tensor, back: Tensor, hidden: Tensor, joined: Tensor) -> None:
-        weighted = csr_array((self.e.data * self._weights(), self.e.indices, self.e.indptr), self.e.shape)
+        weighted = self._weighted()
         grad += torch.from_numpy(weighted.T @ hidden.numpy())
         back.copy_(torch.from_numpy(weighted @ joined.numpy()))
 
-    def _weights(self) -> "np.ndarray[tuple[int], np.dtype[np.float32]] | np.float32":
-        return np.float32(1) if self.importance is None else self.importance.numpy()[self.e.indices]
+    def _weighted(self) -> csr_array:
+        if self.importance is None:
+            return self.e
+        return csr_array((self.e.data * self.importance.numpy()[self.e.indices], self.e.indices, self.e.indptr),
+                         self.e.shape)  # fmt: skip
 
 
 def _errors(y: Tensor, cells: Tensor, value: Tensor, importance: Tensor | None) -> _Dense | _Sparse:
     """Errors of a tile of pre-activations (rows × n, overwritten), with `value` the active entries at `cells`."""
+    rows, n = y.shape
     flat = y.view(-1)
-    shown = flat[cells] > 0
-    weight = 1.0 if importance is None else importance[cells % y.shape[1]]
+    before = flat[cells]
+    shown = before > 0
+    weight = 1.0 if importance is None else importance[cells % n]
     missed = (torch.where(shown, 0.0, value).square() * weight).sum()
     positive = y.numpy() > 0
     if np.count_nonzero(positive) > _SPARSE * y.numel():
         y.relu_()
-        flat[cells] = torch.where(shown, flat[cells] - value, 0.0)
+        flat[cells] = torch.where(shown, before - value, 0.0)
         return _Dense(y, missed, importance)
-    flat[cells[shown]] -= value[shown]
-    place = np.flatnonzero(positive)
-    row, column = np.divmod(place, y.shape[1])
-    ends = np.searchsorted(row, np.arange(y.shape[0] + 1))
-    return _Sparse(csr_array((flat.numpy()[place], column, ends), tuple(y.shape)), missed, importance)
+    flat[cells] = before - value  # where y is not positive nobody looks
+    place = np.flatnonzero(positive).astype(np.int32)
+    ends = np.searchsorted(place, np.arange(rows + 1, dtype=np.int32) * n).astype(np.int32)
+    return _Sparse(csr_array((flat.numpy()[place], place % n, ends), (rows, n)), missed, importance)
 
 
 def found_stacked(W: Tensor, b: Tensor, batch: Sequence[Active], importance: Tensor | None = None, *,
