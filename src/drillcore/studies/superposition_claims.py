@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from drillcore.studies.published import published
+from drillcore.data.published import published
 from drillcore.studies.superposition_axes import SMALL
 from drillcore.studies.superposition_results import (
     LOSS,

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from drillcore.studies.published import published
+from drillcore.data.published import published
 from drillcore.studies.superposition_axes import AXES, DENSITIES, GAMMAS, SEEDS, SMALL, STACK
 from drillcore.studies.superposition_cell import cell, cost
 from drillcore.studies.superposition_figures import by_width

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from drillcore.studies.published import published
+from drillcore.data.published import published
 from drillcore.studies.superposition_axes import AXES, LARGE, SEEDS, STACK
 from drillcore.studies.superposition_cell import cell, cost
 from drillcore.studies.superposition_figures import by_width

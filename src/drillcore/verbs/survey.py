@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import torch
 
+from drillcore.data.token_counts import Counts
 from drillcore.measures import MEASURES
+from drillcore.measures.frequency import by_frequency
 from drillcore.measures.reading import Options, by_layer, read_kind
 from drillcore.measures.superposition import superposition
 from drillcore.measures.verdict import KindSummary, summarise
@@ -18,6 +20,7 @@ from drillcore.runs import write_text
 from drillcore.table import Row, Table
 from drillcore.verbs.provenance import provenance
 from drillcore.verbs.selection import Selection, select
+from drillcore.verbs.token_counts import token_counts
 from drillcore.weights import Assignment, Census, InputError, Source, Weight, assign, open_source
 from drillcore.weights.role import SINGLE_KINDS
 
@@ -68,8 +71,8 @@ class Survey:
 def survey(
     target: object, *, rank: int = 8, measures: Collection[str] | None = None, kinds: Collection[str] | None = None,
     layers: Collection[int] | None = None, spectrum: Literal["auto", "full"] = "auto", fold_norms: bool = False,
-    exact_max: bool = False, roles: Path | None = None, config: Path | None = None, base: str | None = None,
-    device: str = "cpu", progress: Progress | None = None,
+    exact_max: bool = False, tokens: Path | None = None, text: Path | None = None, roles: Path | None = None,
+    config: Path | None = None, base: str | None = None, device: str = "cpu", progress: Progress | None = None,
 ) -> Survey:  # fmt: skip
     """Survey a checkpoint from its weights alone.
 
@@ -82,6 +85,8 @@ def survey(
         spectrum: "full" computes every singular value of every matrix; "auto" where the short side is ≤ 2048.
         fold_norms: multiply the gain of the input norm into the matrices that it feeds.
         exact_max: the exact maximum overlap of vocabularies above 50,000 rows (slow).
+        tokens: a file of token ids or counts; superposition of embedding and head is then also told by frequency.
+        text: a text to count the tokens of instead, by the tokenizer.json beside the checkpoint.
         roles: a TOML file that gives the roles of an unknown family.
         config: a config.json to use instead of the one beside the weights.
         base: the base model of a LoRA folder, where its configuration is not found beside it.
@@ -97,12 +102,14 @@ def survey(
     source = open_source(target, config=config, base=base)
     assignment = assign(source, roles=roles)
     options = Options(rank=rank, needs=chosen.needs, spectrum=spectrum, fold_norms=fold_norms, device=device)
-    run = _Run(source, assignment, chosen, options, kinds, layers, progress)
+    counts = token_counts(target, tokens, text)
+    run = _Run(source, assignment, chosen, options, kinds, layers, counts, progress)
     rows, skipped = run.rows(exact_max)
     settings = {
         "rank": rank, "measures": sorted(measures) if measures else None, "kinds": sorted(kinds) if kinds else None,
         "layers": sorted(layers) if layers else None, "spectrum": spectrum, "fold_norms": fold_norms,
-        "exact_max": exact_max, "roles": str(roles) if roles else None, "device": device,
+        "exact_max": exact_max, "tokens": str(tokens) if tokens else None, "text": str(text) if text else None,
+        "roles": str(roles) if roles else None, "device": device,
     }  # fmt: skip
     facts = provenance(source, settings, time.perf_counter() - started)
     table = Table(tuple(replace(r, source=source.label) for r in rows), facts)
@@ -116,9 +123,11 @@ class _Run:
 
     def __init__(
         self, source: Source, assignment: Assignment, chosen: Selection, options: Options,
-        kinds: Collection[str] | None, layers: Collection[int] | None, progress: Progress | None,
+        kinds: Collection[str] | None, layers: Collection[int] | None, counts: Counts | None,
+        progress: Progress | None,
     ) -> None:  # fmt: skip
         self.source, self.assignment, self.chosen, self.options = source, assignment, chosen, options
+        self.counts = counts
         self.layers, self.progress = layers, progress or (lambda _: None)
         for option, words in (("--kinds", kinds), ("--layers", layers)):
             if words is not None and not words:
@@ -159,6 +168,8 @@ class _Run:
         for weight in self.packed:
             found = superposition(self.source, weight, exact_max=exact_max, device=self.options.device)
             rows += found
+            if self.counts is not None:
+                rows += by_frequency(self.source, weight, self.counts, device=self.options.device)
             for fault in (r.reason for r in found if r.status == "non-finite"):
                 skipped[weight.tensor] = (str(fault), "repair or retrain this tensor")
             self._advance(weight.role.kind)(weight.nbytes)
