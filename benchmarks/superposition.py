@@ -41,7 +41,10 @@ def sparse(n: int, m: int, batch: int, p: Tensor, replicas: int = 1) -> tuple[Fe
     batches = FeatureBatches((p,) * replicas, batch, tuple(range(replicas)))
     schedule = WarmUpCosine(20_000, 2000)
     rates = (LEARNING_RATE, LEARNING_RATE)
-    optimiser, at = RowDecayAdam(model.W, [model.b], torch.full((replicas,), DECAY), rates, schedule), iter(range(10**9))
+    optimiser, at = (
+        RowDecayAdam(model.W, [model.b], torch.full((replicas,), DECAY), rates, schedule),
+        iter(range(10**9)),
+    )
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
@@ -99,7 +102,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     print(f"{given.threads} threads; milliseconds a step, median")
-    print(f"{'n':>6} {'m':>5} {'batch':>6} {'dense':>8} {'products':>9} {'start':>7} {'trained':>8} {'ratio':>6} {'floor':>6}")
+    names = {"n": 6, "m": 5, "batch": 6, "dense": 8, "products": 9, "start": 7, "trained": 8, "ratio": 6, "floor": 6}
+    print(" ".join(f"{name:>{width}}" for name, width in names.items()))
     for n, m, batch in ((1000, 10, 2048), (1000, 63, 2048), (1000, 100, 2048), (10240, 64, 2048)):
         p = frequencies("power", n, alpha=0.5)
         large = n > 5000

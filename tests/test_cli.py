@@ -72,8 +72,8 @@ def test_the_options_of_survey_are_those_we_promised() -> None:
     from drillcore.cli.app import survey
 
     assert list(inspect.signature(survey).parameters) == [
-        "checkpoint", "out", "rank", "measures", "kinds", "layers", "spectrum", "fold_norms", "exact_max", "roles",
-        "config", "base", "device", "threads", "quiet",
+        "checkpoints", "out", "rank", "measures", "kinds", "layers", "spectrum", "fold_norms", "exact_max", "tokens",
+        "text", "roles", "config", "base", "device", "threads", "quiet",
     ]  # fmt: skip
 
 

@@ -13,6 +13,9 @@ _PUBLIC = {
     "survey": "drillcore.verbs.survey",
     "describe": "drillcore.verbs.describe",
     "check": "drillcore.verbs.check",
+    "compare": "drillcore.verbs.comparison",
+    "compare_report": "drillcore.pages.compare_page",
+    "listed": "drillcore.verbs.comparison",
     "report": "drillcore.pages.page",
     "rescale": "drillcore.verbs.rescale",
     "signal": "drillcore.verbs.signal",
@@ -27,7 +30,10 @@ __all__ = [
     "InputError",
     "check",
     "check_report",
+    "compare",
+    "compare_report",
     "describe",
+    "listed",
     "open_source",
     "report",
     "rescale",
@@ -39,10 +45,13 @@ __all__ = [
 
 if TYPE_CHECKING:
     from drillcore.pages.check_page import check_report as check_report
+    from drillcore.pages.compare_page import compare_report as compare_report
     from drillcore.pages.page import report as report
     from drillcore.pages.signal_page import signal_report as signal_report
     from drillcore.pages.study_page import study_report as study_report
     from drillcore.verbs.check import check as check
+    from drillcore.verbs.comparison import compare as compare
+    from drillcore.verbs.comparison import listed as listed
     from drillcore.verbs.describe import describe as describe
     from drillcore.verbs.rescale import rescale as rescale
     from drillcore.verbs.signal import signal as signal

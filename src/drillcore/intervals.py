@@ -43,6 +43,25 @@ def paired_t(first: Sequence[float], second: Sequence[float], level: float = 0.9
     return student_t([a - b for a, b in zip(first, second, strict=True)], level)
 
 
+def slope(x: Sequence[float], y: Sequence[float], level: float = 0.95) -> Interval:
+    """Least-squares slope of y on x with Student's interval, t of n − 2 degrees of freedom.
+
+    Raises:
+        ValueError: fewer than three points, or all x are equal.
+    """
+    from scipy.special import stdtrit
+
+    n = len(x)
+    mx, my = sum(x) / n if n else 0.0, sum(y) / n if n else 0.0
+    across = sum((a - mx) ** 2 for a in x)
+    if n < 3 or across == 0:
+        raise ValueError(f"a slope with an interval needs three points at two places or more, got {n} points")
+    value = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / across
+    rest = sum((b - my - value * (a - mx)) ** 2 for a, b in zip(x, y, strict=True))
+    half = float(stdtrit(n - 2, (1 + level) / 2)) * sqrt(rest / (n - 2) / across)
+    return Interval(value, value - half, value + half, n)
+
+
 def binomial_exact(hits: int, n: int, level: float = 0.95) -> Interval:
     """Share of hits with the exact interval of Clopper and Pearson (Biometrika 26, 1934)."""
     from scipy.special import betaincinv

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 import torch
 
-from drillcore.studies import superposition_density, superposition_gallery, superposition_large, superposition_small
 from drillcore.data.published import published
+from drillcore.studies import superposition_density, superposition_gallery, superposition_large, superposition_small
 from drillcore.studies.superposition_cell import ranks, weights_of
 from drillcore.studies.superposition_results import (
     Band,

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter, Token
 import drillcore
 from drillcore.cli import screen
 from drillcore.cli.check_command import check
+from drillcore.cli.compare_command import compare, is_list
 from drillcore.cli.options import check_folder, use_threads
 from drillcore.cli.rescale_command import rescale
 from drillcore.cli.signal_command import signal
@@ -56,8 +57,7 @@ Base = Annotated[str | None, Parameter(help="Base model of a LoRA folder, where 
 
 @app.command
 def survey(
-    checkpoint: Checkpoint,
-    *,
+    *checkpoints: Checkpoint,
     out: Annotated[Path | None, Parameter(help="Folder for the results; ./survey-NAME by default.")] = None,
     rank: Annotated[int, Parameter(converter=_whole, help="Dimension of the leading subspaces.")] = 8,
     measures: Annotated[str | None, Parameter(help="Comma list of measures or groups, e.g. v1,u1 or spectrum.")] = None,
@@ -68,6 +68,12 @@ def survey(
     ] = "auto",
     fold_norms: Annotated[bool, Parameter(help="Multiply input-norm gains into the matrices they feed.")] = False,
     exact_max: Annotated[bool, Parameter(help="Exact maximum overlap of vocabularies above 50,000 rows.")] = False,
+    tokens: Annotated[
+        Path | None, Parameter(help="Token ids (.npy, text) or counts (.csv: id,count): superposition by frequency.")
+    ] = None,
+    text: Annotated[
+        Path | None, Parameter(help="Text to count the tokens of instead, by the checkpoint's tokenizer.json.")
+    ] = None,
     roles: Roles = None,
     config: ConfigFile = None,
     base: Base = None,
@@ -80,20 +86,32 @@ def survey(
     Writes rows.parquet, survey.json and report.html, and prints one line per kind. No data and no GPU are needed;
     the weights are streamed, so that a model larger than the memory can be surveyed.
 
+    Several checkpoints, or a .txt file that lists them one a line, give one page that compares what their embeddings
+    and heads pack.
+
     Examples:
 
     `drillcore survey ./Llama-3.1-8B --out results`
 
     `drillcore survey ./model.gguf --measures v1,u1 --quiet`
+
+    `drillcore survey facebook/opt-125m facebook/opt-1.3b ./mine --text corpus.txt`
     """
     use_threads(threads)
+    if len(checkpoints) != 1 or is_list(checkpoints[0]):
+        given = {"--rank": rank != 8, "--measures": measures, "--kinds": kinds, "--layers": layers, "--roles": roles,
+                 "--spectrum": spectrum != "auto", "--fold-norms": fold_norms, "--config": config,
+                 "--base": base}  # fmt: skip
+        return compare(checkpoints, out or Path("survey-comparison"), {name for name, used in given.items() if used},
+                       tokens=tokens, text=text, exact_max=exact_max, device=device, quiet=quiet)  # fmt: skip
+    (checkpoint,) = checkpoints
     folder = out or Path(f"survey-{Path(checkpoint.rstrip('/')).name}")
     check_folder(folder)
     with screen.progress(quiet=quiet) as bar:
         result = drillcore.survey(
             checkpoint, rank=rank, measures=_words(measures), kinds=_words(kinds), layers=_layers(layers),
-            spectrum=spectrum, fold_norms=fold_norms, exact_max=exact_max, roles=roles, config=config, base=base,
-            device=device, progress=bar,
+            spectrum=spectrum, fold_norms=fold_norms, exact_max=exact_max, tokens=tokens, text=text, roles=roles,
+            config=config, base=base, device=device, progress=bar,
         )  # fmt: skip
     paths = [*result.save(folder), drillcore.report(result, folder / "report.html")]
     if not quiet:

@@ -38,7 +38,7 @@ def strata(counts: Counts, n: int) -> list[Stratum]:
     order = np.argsort(-padded, kind="stable")
     seen = int((padded > 0).sum())
     ends = [*_EDGES[1:], n]
-    found = [Stratum(f"rank {start + 1}-{end}" if end < n else f"rank {start + 1}-", np.sort(order[start:min(end, seen)]))
+    found = [Stratum(f"rank {start + 1}-{end if end < n else ''}", np.sort(order[start : min(end, seen)]))
              for start, end in zip(_EDGES, ends, strict=True) if start < seen]  # fmt: skip
     return [s for s in (*found, Stratum("unseen", np.sort(order[seen:]))) if len(s.ids)]
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10
+from typing import Any
 
 from drillcore.pages.colours import CONTROL, INK, INPUT, NULL, OUTPUT, kind_style
 from drillcore.pages.figures import Figure, Trace, depth_axis, figure, line
@@ -89,7 +90,8 @@ def packing_figures(matrices: Iterable[Packed]) -> dict[str, Figure]:
         made = {"packing/overlap": _overlap_figure(outside), "packing/norms": _norm_figure(outside)}
     if inside:
         made["packing/depth"] = _depth_figure(inside)
-    return made
+    strata = _strata_figure(outside)
+    return made if strata is None else {**made, "packing/frequency": strata}
 
 
 def _label(kind: Kind, layer: int | None, expert: int | None) -> str:
@@ -196,4 +198,25 @@ def _depth_figure(matrices: list[Packed]) -> Figure:
     made["layout"]["shapes"] = [{"type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": 1, "y1": 1,
                                  "line": {"color": NULL, "width": 1, "dash": "dot"}}]  # fmt: skip
     made["layout"]["showlegend"] = True
+    return made
+
+
+def _strata_figure(matrices: list[Packed]) -> Figure | None:
+    """m × mean squared overlap by how frequent the tokens are, one line a matrix; None where no tokens were counted."""
+    traces = []
+    for place, matrix in enumerate(matrices):
+        found = [(subset, row.value) for (name, subset), row in matrix.rows.items()
+                 if name == "mean_sq_overlap_x_m" and not subset.endswith(("raw", "centred"))]  # fmt: skip
+        if found:
+            colour, symbol, _ = kind_style(place)
+            hover = [f"{matrix.label}\n{subset}: {text(value)}" for subset, value in found]
+            at: list[Any] = [subset for subset, _ in found]
+            heights = [five(value) for _, value in found]
+            traces.append(line(at, heights, matrix.label, colour, hover=hover, symbols=symbol))
+    if not traces:
+        return None
+    made = figure(traces, "tokens by frequency", "m × mean squared overlap", height=340, xaxis={"type": "category"},
+                  yaxis={"rangemode": "tozero"})  # fmt: skip
+    made["layout"]["margin"]["t"] = 62
+    made["layout"] |= {"showlegend": True, "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}}
     return made
