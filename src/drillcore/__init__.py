@@ -14,6 +14,9 @@ _PUBLIC = {
     "describe": "drillcore.verbs.describe",
     "check": "drillcore.verbs.check",
     "compare": "drillcore.verbs.comparison",
+    "fit": "drillcore.verbs.fit",
+    "fit_example": "drillcore.verbs.fit",
+    "fit_report": "drillcore.pages.fit_page",
     "compare_report": "drillcore.pages.compare_page",
     "listed": "drillcore.verbs.comparison",
     "report": "drillcore.pages.page",
@@ -33,6 +36,9 @@ __all__ = [
     "compare",
     "compare_report",
     "describe",
+    "fit",
+    "fit_example",
+    "fit_report",
     "listed",
     "open_source",
     "report",
@@ -46,6 +52,7 @@ __all__ = [
 if TYPE_CHECKING:
     from drillcore.pages.check_page import check_report as check_report
     from drillcore.pages.compare_page import compare_report as compare_report
+    from drillcore.pages.fit_page import fit_report as fit_report
     from drillcore.pages.page import report as report
     from drillcore.pages.signal_page import signal_report as signal_report
     from drillcore.pages.study_page import study_report as study_report
@@ -53,6 +60,8 @@ if TYPE_CHECKING:
     from drillcore.verbs.comparison import compare as compare
     from drillcore.verbs.comparison import listed as listed
     from drillcore.verbs.describe import describe as describe
+    from drillcore.verbs.fit import fit as fit
+    from drillcore.verbs.fit import fit_example as fit_example
     from drillcore.verbs.rescale import rescale as rescale
     from drillcore.verbs.signal import signal as signal
     from drillcore.verbs.survey import survey as survey

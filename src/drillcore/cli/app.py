@@ -13,6 +13,7 @@ import drillcore
 from drillcore.cli import screen
 from drillcore.cli.check_command import check
 from drillcore.cli.compare_command import compare, is_list
+from drillcore.cli.fit_command import fit
 from drillcore.cli.options import check_folder, use_threads
 from drillcore.cli.rescale_command import rescale
 from drillcore.cli.signal_command import signal
@@ -35,6 +36,7 @@ app = App(
 app.command(signal)
 app.command(check)
 app.command(rescale)
+app.command(fit)
 _STUDY_HELP = """Run an experiment of many small trainings and decide its claims.
 
 `drillcore study run continuity-mlp` does what is missing, `verify` decides the claims, `report` draws the page. A
