@@ -52,7 +52,8 @@ def flat_directions(solution: Solution) -> list[str]:
     """Combinations of parameters that the data hardly determine, in words."""
     J = jacobian(solution)
     size = np.linalg.norm(J, axis=0)
-    _, s, V = np.linalg.svd(J / np.where(size > 0, size, 1.0), full_matrices=False)
+    size = np.where(size > 1e-10 * size.max(), size, 1.0)  # a term that vanished has an exponent that nobody sees
+    _, s, V = np.linalg.svd(J / size, full_matrices=False)
     found = []
     for value, direction in zip(s, V, strict=True):
         if value < _FLAT * s[0]:
@@ -187,7 +188,7 @@ def held(law: Law, data: Sizes, which: int, value: float, others: Array) -> floa
 
 
 def _edge(values: Array, cost: Sequence[float], bar: float, last: float, side: int) -> float:
-    """Where the profile crosses the bar beyond `last`, by a straight line; infinite at the end of what was looked at."""
+    """Where the profile crosses the bar beyond `last`, by a straight line; infinite where it does not."""
     i = int(np.flatnonzero(values == last)[0])
     j = i + side
     if not 0 <= j < len(values):
