@@ -19,6 +19,7 @@ _PUBLIC = {
     "fit_report": "drillcore.pages.fit_page",
     "compare_report": "drillcore.pages.compare_page",
     "listed": "drillcore.verbs.comparison",
+    "plan": "drillcore.verbs.plan",
     "report": "drillcore.pages.page",
     "rescale": "drillcore.verbs.rescale",
     "signal": "drillcore.verbs.signal",
@@ -41,6 +42,7 @@ __all__ = [
     "fit_report",
     "listed",
     "open_source",
+    "plan",
     "report",
     "rescale",
     "signal",
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from drillcore.verbs.describe import describe as describe
     from drillcore.verbs.fit import fit as fit
     from drillcore.verbs.fit import fit_example as fit_example
+    from drillcore.verbs.plan import plan as plan
     from drillcore.verbs.rescale import rescale as rescale
     from drillcore.verbs.signal import signal as signal
     from drillcore.verbs.survey import survey as survey

@@ -15,6 +15,7 @@ from drillcore.cli.check_command import check
 from drillcore.cli.compare_command import compare, is_list
 from drillcore.cli.fit_command import fit
 from drillcore.cli.options import check_folder, use_threads
+from drillcore.cli.plan_command import plan
 from drillcore.cli.rescale_command import rescale
 from drillcore.cli.signal_command import signal
 from drillcore.errors import UserError
@@ -37,6 +38,7 @@ app.command(signal)
 app.command(check)
 app.command(rescale)
 app.command(fit)
+app.command(plan)
 _STUDY_HELP = """Run an experiment of many small trainings and decide its claims.
 
 `drillcore study run continuity-mlp` does what is missing, `verify` decides the claims, `report` draws the page. A
