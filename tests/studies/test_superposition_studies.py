@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from drillcore.data.published import published
-from drillcore.studies import superposition_density, superposition_gallery, superposition_large, superposition_small
+from drillcore.studies import (
+    superposition_density,
+    superposition_gallery,
+    superposition_large,
+    superposition_llm,
+    superposition_small,
+)  # fmt: skip
 from drillcore.studies.superposition_cell import ranks, weights_of
 from drillcore.studies.superposition_results import (
     Band,
@@ -170,3 +176,28 @@ def test_the_gallery_draws_its_features(tmp_path: Path) -> None:
     assert len(drawn["gram"]) == 2 * 25
     assert drawn["rows"].height == 2 * 10
     assert not drawn["each"].is_empty()
+
+
+def test_heads_of_the_four_families_are_surveyed_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers as t
+
+    torch.manual_seed(0)
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 300}
+    opt = {**sizes, "hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 32}
+    configs = {
+        "facebook/opt-125m": t.OPTConfig(**opt),
+        "openai-community/gpt2": t.GPT2Config(vocab_size=300, n_embd=48, n_layer=1, n_head=4),
+        "Qwen/Qwen2.5-0.5B": t.Qwen2Config(**sizes, hidden_size=64, intermediate_size=64, num_key_value_heads=2),
+        "EleutherAI/pythia-70m": t.GPTNeoXConfig(**sizes, hidden_size=24, intermediate_size=48),
+    }
+    for name, config in configs.items():
+        t.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "models" / name.split("/")[1])
+    monkeypatch.setenv("DRILLCORE_MODELS", str(tmp_path / "models"))
+    study = superposition_llm.study
+    frame = run(study, {"model": tuple(configs)}, tmp_path / "out")
+    found = {model: (m, value) for model, m, value in superposition_llm.heads(frame)}
+    assert {m for m, _ in found.values()} == {32, 48, 64, 24}
+    assert all(value * m == pytest.approx(1, abs=0.06) for m, value in found.values())
+    assert decided(study, "b-random", frame) == "supported"
+    assert decided(study, "z-agrees", frame) == "refuted"  # these are not the published models
+    assert decided(study, "a-exponent", frame.filter(pl.col("model") == "openai-community/gpt2")) == "not-run"

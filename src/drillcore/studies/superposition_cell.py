@@ -139,7 +139,7 @@ def ranks(n: int, most: int = 60) -> list[int]:
 def cost(task: Task) -> float:
     """Seconds of its process (benchmarks/superposition.py): a sample costs its product with W and a pass over y."""
     run = task.runs[0]
-    step: float = run["batch"] * run["features"] * (0.7e-9 + 2.5e-11 * run["m"])
+    step: float = run["batch"] * run["features"] * (0.7e-9 + 2.5e-11 * run["m"]) + 1.2e-3
     return len(task.runs) * float(run["steps"]) * step / task.threads
 
 

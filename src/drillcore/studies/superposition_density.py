@@ -69,6 +69,6 @@ study = Study(
     },
     claims=CLAIMS,
     figures=(Figure("density", "Loss against density", LOSS, x="density", series="m", panels="gamma"),
-             *by_width("density", "gamma")),
+             *by_width("density", "gamma", STRONG)),
     stack=STACK, cost=cost,
 )  # fmt: skip

@@ -9,8 +9,12 @@ LOSS = "loss.test"
 _ALL, _STRONG = {"subset": "all"}, {"subset": "strong"}
 
 
-def by_width(series: str, panels: str) -> tuple[Figure, ...]:
-    """Loss, represented fractions and overlaps against m; one picture for each value of `panels`."""
+def by_width(series: str, panels: str, gamma: float) -> tuple[Figure, ...]:
+    """Loss, represented fractions and overlaps against m; one picture for each value of `panels`.
+
+    Curves by rank or step are those of the decay `gamma`.
+    """
+    strong = {"gamma": gamma}
     width: dict[str, Any] = {"x": "m", "series": series, "panels": panels, "log_x": True}
     return (
         Figure("loss", "Loss against width", LOSS, log_y=True, **width,
@@ -32,10 +36,11 @@ def by_width(series: str, panels: str) -> tuple[Figure, ...]:
         Figure("largest", "Largest overlap over the Welch bound, rows above norm 1",
                "superposition.max_overlap_over_welch", where=_STRONG, **width),
         Figure("norms", "Row norms by rank of frequency", "superposition.norm_by_rank", x="site", series="m",
-               panels=panels, log_x=True, caption="Mean over seeds; rank 1 is the most frequent feature."),
+               panels=panels, log_x=True, where=strong,
+               caption="At one γ of the strong side; mean over seeds; rank 1 is the most frequent feature."),
         Figure("biases", "Biases by rank of frequency", "superposition.bias_by_rank", x="site", series="m",
-               panels=panels, log_x=True),
-        Figure("learning", "Loss while learning", LOSS, series="m", panels=panels, log_y=True),
+               panels=panels, log_x=True, where=strong),
+        Figure("learning", "Loss while learning", LOSS, series="m", panels=panels, log_y=True, where=strong),
     )  # fmt: skip
 
 

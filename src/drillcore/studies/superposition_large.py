@@ -96,5 +96,5 @@ study = Study(
         "paper": Preset(({**BOTH, "features": (10240,), "m": LARGE, "seed": SEEDS[:3]},),
                         about="the published size, three seeds instead of one", budget="hours of a GPU"),
     },
-    claims=CLAIMS, figures=by_width("gamma", "family"), stack=STACK, cost=cost,
+    claims=CLAIMS, figures=by_width("gamma", "family", STRONG), stack=STACK, cost=cost,
 )  # fmt: skip

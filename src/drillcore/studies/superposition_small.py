@@ -31,5 +31,5 @@ study = Study(
     name="superposition-small", title=TITLES["superposition-small"],
     about="How does loss fall with width where features overlap, and where they do not (arXiv 2505.10465)?",
     axes=AXES, cell=cell, presets=PRESETS, claims=CLAIMS,
-    figures=(*by_width("gamma", "alpha"), *MAPS), stack=STACK, cost=cost,
+    figures=(*by_width("gamma", "alpha", -0.5556), *MAPS), stack=STACK, cost=cost,
 )  # fmt: skip

@@ -15,6 +15,7 @@ BUILT_IN = {
     "hamiltonian": "drillcore.studies.hamiltonian",
     "superposition-density": "drillcore.studies.superposition_density",
     "superposition-large": "drillcore.studies.superposition_large",
+    "superposition-llm": "drillcore.studies.superposition_llm",
     "superposition-small": "drillcore.studies.superposition_small",
     "superposition-toy-gallery": "drillcore.studies.superposition_gallery",
 }
@@ -24,6 +25,7 @@ TITLES = {
     "hamiltonian": "Which norm placements make training well posed: Hamiltonians by ascent",
     "superposition-density": "Loss against the number of active features",
     "superposition-large": "One exponent for three families of frequencies, n = 10240",
+    "superposition-llm": "Heads of open language models: overlap against width",
     "superposition-small": "How loss falls with width: a phase map of the toy model",
     "superposition-toy-gallery": "Five features in two dimensions, and other small pictures",
 }
