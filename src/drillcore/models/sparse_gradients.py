@@ -71,7 +71,7 @@ class _Dense(NamedTuple):
 
     def add(self, grad: Tensor, back: Tensor, hidden: Tensor, joined: Tensor) -> None:
         weighted = self.e if self.importance is None else self.e * self.importance
-        grad += weighted.T @ hidden
+        grad += (hidden.T @ weighted).T  # this way round where m is small
         torch.mm(weighted, joined, out=back)
 
 
