@@ -94,3 +94,10 @@ def test_loss_of_single_features_is_the_integral() -> None:
 @pytest.mark.parametrize(("share", "label"), [(0.95, "strong"), (0.05, "mixed"), (0.019, "weak")])
 def test_regimes(share: float, label: str) -> None:
     assert regime(share, 1000, 10) == label
+
+
+def test_the_regime_of_a_matrix_is_a_row() -> None:
+    W = torch.zeros(100, 4)
+    W[:4] = torch.eye(4)
+    assert [row.kind for row in feature_rows(Row, W) if row.measure == "superposition.regime"] == ["weak"]
+    assert [row.kind for row in feature_rows(Row, W + 1) if row.measure == "superposition.regime"] == ["strong"]

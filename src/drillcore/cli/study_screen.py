@@ -18,6 +18,8 @@ from drillcore.study.machine import progress
 BAR = r"\|"  # in a cell of a Markdown table
 _COLOURS = {"supported": "green", "refuted": "red", "inconclusive": "yellow", "not-run": "dim"}
 
+_LONG = 60  # characters: then it says which published points lie outside
+
 
 def show_list(titles: Mapping[str, str]) -> None:
     """One line a study."""
@@ -113,6 +115,9 @@ def show_verdicts(study: Study, decided: Sequence[Decided]) -> None:
             claim = f"[bold]{escape(d.name)}[/bold] {escape(d.text)}"
             table.add_row(claim, escape(d.published), escape(found), f"[{colour}]{d.verdict.outcome}[/{colour}]")
     OUT.print(table)
+    for d in decided:
+        if d.verdict.low is not None and len(d.verdict.how) > _LONG:
+            OUT.print(f"[bold]{escape(d.name)}[/bold]: {escape(d.verdict.how)}", highlight=False)
     if absent:
         OUT.print(f"not decided, their runs were not done (see the presets): {escape(', '.join(absent))}",
                       highlight=False)  # fmt: skip

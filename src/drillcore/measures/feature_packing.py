@@ -33,6 +33,8 @@ def feature_rows(make: Callable[..., Row], W: Tensor) -> Iterator[Row]:
     for subset, kept in (("all", norms > 0), ("strong", strong), ("others", (norms > 0) & ~strong)):
         names = _OF_PAIRS if subset != "all" else (*_OF_ALL, *_OF_PAIRS)
         yield from _overlap_rows(make, W[kept], subset, names)
+    phi = float((norms > 0.5).double().mean())
+    yield make(measure="superposition.regime", kind=regime(phi, *W.shape), value=phi)
     yield make(measure="superposition.weak_distance", value=weak_distance(W))
     dimensionality = feature_dimensionality(W)
     yield make(measure="superposition.dimensionality_mean", value=float(dimensionality.mean()), n=len(W))

@@ -45,10 +45,16 @@ def cell(task: Task) -> None:
     if kept.exists():
         model.load_state_dict(load_file(kept))
     else:
-        _train(task, model)
+        _train(task, model.to(device()))
+        model.cpu()
         with atomic_path(kept) as temporary:
             save_file(model.state_dict(), temporary)
     task.rows(row for i, run in enumerate(task.runs) for row in measured(run, model.W[i].detach(), model.b[i].detach()))
+
+
+def device() -> str:
+    """A GPU trains all replicas of a task at once; its samples are drawn there, from a stream of their own."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def model_of(runs: tuple[Run, ...]) -> FeatureAutoencoder:
@@ -65,7 +71,8 @@ def batches_of(runs: tuple[Run, ...], stream: str) -> FeatureBatches:
     """Fresh samples of each run; runs of equal frequencies share their law."""
     laws: dict[tuple[Any, ...], Tensor] = {}
     p = tuple(laws.setdefault((run["family"], run["alpha"], run["density"]), frequencies_of(run)) for run in runs)
-    return FeatureBatches(p, runs[0]["batch"], tuple(run["seed"] for run in runs), stream, runs[0]["correlation"])
+    seeds = tuple(run["seed"] for run in runs)
+    return FeatureBatches(p, runs[0]["batch"], seeds, stream, runs[0]["correlation"], device=device())
 
 
 def _train(task: Task, model: FeatureAutoencoder) -> None:
