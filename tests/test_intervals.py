@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from drillcore.intervals import binomial_exact, bootstrap, fisher_exact, paired_t, student_t
+from drillcore.intervals import binomial_exact, bootstrap, fisher_exact, paired_t, slope, student_t
 
 
 def test_student_is_scipys() -> None:
@@ -74,3 +74,15 @@ def test_a_bootstrap_of_groups_knows_that_their_values_go_together() -> None:
     expected = 2 * 1.96 * means.std() / 40**0.5  # as wide as 40 values allow, not 800
     assert found.high - found.low == pytest.approx(expected, rel=0.1)
     assert found == bootstrap(groups, lambda v: float(np.mean(v)), seed=0)
+
+
+def test_slope_is_that_of_scipy_with_its_t_interval() -> None:
+    linregress, t = reference.linregress, reference.t
+
+    x, y = [1.0, 2.0, 4.0, 5.0, 9.0], [2.0, 1.5, 1.6, 0.4, -1.0]
+    found, line = slope(x, y), linregress(x, y)
+    assert found.value == pytest.approx(line.slope)
+    assert found.high - found.value == pytest.approx(t.ppf(0.975, 3) * line.stderr)
+    for bad in (([1.0, 2.0], [1.0, 2.0]), ([3.0, 3.0, 3.0], [1.0, 2.0, 3.0])):
+        with pytest.raises(ValueError, match="three points"):
+            slope(*bad)

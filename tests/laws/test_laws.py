@@ -158,3 +158,8 @@ def test_width_depth_and_data_give_the_published_exponents_within_their_errors()
     for name, (value, error) in told.items():
         assert abs(found[name] - value) <= error
     assert found["L0"] == pytest.approx(1.750, abs=0.02)
+
+
+def test_a_loss_that_rises_has_no_negative_coefficient() -> None:
+    found = solve(OFFSET, Sizes.of((1 + WIDTHS / 5000).tolist(), {"m": WIDTHS.tolist()}))
+    assert found.values["c_m"] == 0

@@ -201,3 +201,10 @@ def test_heads_of_the_four_families_are_surveyed_and_judged(tmp_path: Path, monk
     assert decided(study, "b-random", frame) == "supported"
     assert decided(study, "z-agrees", frame) == "refuted"  # these are not the published models
     assert decided(study, "a-exponent", frame.filter(pl.col("model") == "openai-community/gpt2")) == "not-run"
+
+
+def test_the_map_shows_exponents_and_means() -> None:
+    frame = pl.concat([rows("loss.test", lambda m, a=a: m**-a, alpha=a) for a in (0.5, 1.0)])
+    exponent, _ = (f for f in small.figures if f.kind == "map")
+    drawn = exponent.data(frame.with_columns(adjacent=pl.lit(None, pl.Boolean)))
+    assert dict(drawn.select("alpha", "value").iter_rows()) == pytest.approx({0.5: 0.5, 1.0: 1.0})

@@ -131,3 +131,15 @@ def test_no_exponent_from_two_widths(tmp_path: Path) -> None:
     assert isinstance(found, Comparison)
     assert found.exponent is None
     assert "three widths" in render(found)
+
+
+def test_the_head_is_the_matrix_that_forms_the_logits(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path, "untied", 16)
+    from safetensors.torch import load_file
+
+    held = load_file(path / "model.safetensors")
+    save_file({**held, "lm_head.weight": torch.randn(N, 16)}, path / "model.safetensors")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+    found = drillcore.compare([str(path)]).packings
+    assert {p.kind: p.head for p in found} == {"embed": False, "unembed": True}
