@@ -1,6 +1,6 @@
 """Linear algebra with certificates: leading triplets, norm bounds, overlaps, factored products."""
 
-from drillcore.linalg.bounds import spectral_norm_bound
+from drillcore.linalg.bounds import sigma_above, spectral_norm_bound
 from drillcore.linalg.factored import Matrix, Product
 from drillcore.linalg.operator import NonFiniteError, Scratch
 from drillcore.linalg.overlap import abs_cosines, principal_angles, subspace_overlap, subspace_overlaps
@@ -8,5 +8,5 @@ from drillcore.linalg.triplets import Triplets, leading_triplets
 
 __all__ = [
     "Matrix", "NonFiniteError", "Product", "Scratch", "Triplets", "abs_cosines", "leading_triplets",
-    "principal_angles", "spectral_norm_bound", "subspace_overlap", "subspace_overlaps",
+    "principal_angles", "sigma_above", "spectral_norm_bound", "subspace_overlap", "subspace_overlaps",
 ]  # fmt: skip

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Literal
 
 from torch import Tensor
 
-from drillcore.linalg import Matrix, NonFiniteError, Product, Scratch, Triplets, leading_triplets
+from drillcore.linalg import Matrix, NonFiniteError, Product, Scratch, Triplets, leading_triplets, sigma_above
 from drillcore.linalg.operator import StackedOperator, as_operator
 from drillcore.linalg.triplets import operator_triplets
 from drillcore.measures.pairs import PairSums, pair_sums
@@ -17,6 +18,8 @@ from drillcore.weights.role import Norm, Weight
 from drillcore.weights.rounding import rounding
 from drillcore.weights.source import Source
 
+# Shown each matrix (out × in) that is read, with an upper bound on its norm, or infinity.
+Observe = Callable[[Weight, Tensor, float], None]
 Need = Literal["subspace", "spectrum", "probes", "experts"]
 FULL_SIDE = 2048  # up to this short side the whole spectrum is computed by default
 
@@ -84,14 +87,16 @@ class KindReading:
 def read_kind(
     source: Source, assignment: Assignment, stack: str, kind: str, options: Options,
     layers: Container[int] | None = None, advance: Callable[[int], None] = lambda _: None,
+    observe: Observe | None = None,
 ) -> KindReading:  # fmt: skip
     """Read every matrix of a kind once.
 
-    A matrix that cannot be used (NaN) is left out and named in `skipped`. `advance` is told the bytes of each.
+    A matrix that cannot be used (NaN) is left out and named in `skipped`. `advance` is told the bytes of each;
+    `observe` is shown each that is not a product of factors.
     """
     groups = by_layer(assignment.of(kind, stack), layers)
     faces = groups[0][1][0].role.faces if groups else ""
-    reader = _Reader(source, assignment.norms, options, advance)
+    reader = _Reader(source, assignment.norms, options, advance, observe)
     read = [r for r in (reader.layer(layer, weights) for layer, weights in groups) if r is not None]
     return KindReading(stack, kind, faces, options, tuple(reader.linked(read)), reader.skipped)
 
@@ -108,8 +113,11 @@ def by_layer(weights: Sequence[Weight], layers: Container[int] | None = None) ->
 class _Reader:
     """Holds the buffer that all matrices share and the full spectrum of the layer read before."""
 
-    def __init__(self, source: Source, norms: Sequence[Norm], options: Options, advance: Callable[[int], None]) -> None:
-        self.source, self.norms, self.options, self.advance = source, norms, options, advance
+    def __init__(
+        self, source: Source, norms: Sequence[Norm], options: Options, advance: Callable[[int], None],
+        observe: Observe | None,
+    ) -> None:  # fmt: skip
+        self.source, self.norms, self.options, self.advance, self.observe = source, norms, options, advance, observe
         self.scratch = Scratch()
         self.skipped: dict[str, tuple[str, str]] = {}
         self._before: Triplets | None = None
@@ -145,6 +153,11 @@ class _Reader:
         if len(weights) > 1 and "experts" in options.needs:
             experts = tuple(self._expert(m, w, gain) for m, w in zip(matrices, weights, strict=True))
         self._compare(layer, triplets)
+        if self.observe is not None:
+            above = sigma_above(found) if gain is None else inf
+            for weight, matrix in zip(weights, matrices, strict=True):
+                if isinstance(matrix, Tensor):
+                    self.observe(weight, matrix, above)
         shape = (into, out) if turned else (out, into)
         held = not isinstance(operator, StackedOperator)
         return LayerReading(layer, shape, _light(triplets), drawn, experts, stacked=len(weights) > 1, held=held)

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from math import prod
 
+from torch import Tensor
+
 from drillcore.linalg.factored import Matrix, Product
-from drillcore.weights.role import Role, Split, Weight
+from drillcore.weights.role import Norm, Role, Split, Weight
 from drillcore.weights.source import Config, InputError, Source
 
 # The same number under the names that families give it; the first found wins.
@@ -100,6 +102,29 @@ def read_weight(source: Source, weight: Weight) -> Matrix:
         whole = source.read(weight.tensor, slice(role.expert, role.expert + 1))
         return take(whole[0], replace(role, stacked=False))  # type: ignore[index]
     return take(source.read(weight.tensor), role)
+
+
+def read_bias(source: Source, weight: Weight) -> Tensor | None:
+    """The bias (out) that is added to the product with a matrix; None where it has none.
+
+    Only of matrices that stand alone in their tensor or are split from it: experts that are stacked have none here.
+    """
+    name = f"{weight.tensor.removesuffix('.weight')}.bias"
+    if weight.role.stacked or not weight.tensor.endswith(".weight") or name not in source.specs:
+        return None
+    bias = source.read(name)
+    assert isinstance(bias, Tensor)
+    split = weight.role.split
+    return bias if split is None else _rows(bias[:, None], split)[:, 0]
+
+
+def read_norm(source: Source, norm: Norm) -> tuple[Tensor, Tensor | None]:
+    """Gain (as it acts: 1 + w where zero-centred) and shift of a norm, in float64."""
+    gain = source.read(norm.tensor)
+    shift = source.read(norm.bias) if norm.bias else None
+    assert isinstance(gain, Tensor)
+    assert shift is None or isinstance(shift, Tensor)
+    return gain.double() + float(norm.zero_centered), None if shift is None else shift.double()
 
 
 def _rows(matrix, split: Split):  # type: ignore[no-untyped-def]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from drillcore.weights.architecture import numbered, unwrapped
+from drillcore.weights.role import Norm
 
 _GAIN = re.compile(r"\.(weight|gamma|scale)$")
 _NORM = re.compile(r"(norm|layernorm|(^|[._])ln([._\d]|$)|ln$)", re.IGNORECASE)
@@ -60,6 +61,25 @@ def looks_like_norm(name: str) -> str:
     if _QK.search(stem):
         return "qk"
     return "norm" if _NORM.search(stem.rpartition(".")[2] or stem) else ""
+
+
+# A branch of a block → the kinds that a norm before it feeds; branches run in this order.
+BRANCHES = {
+    "attention": frozenset({"q", "k", "v"}),
+    "cross": frozenset({"cross_q"}),
+    "mlp": frozenset({"gate", "up", "shared_gate", "shared_up", "router"}),
+}
+
+
+def branches_of(norm: Norm) -> frozenset[str]:
+    """The branches of a layer that a norm belongs to: by what it feeds, else by its name."""
+    if norm.feeds:
+        return frozenset(branch for branch, kinds in BRANCHES.items() if kinds & set(norm.feeds))
+    key, _ = numbered(unwrapped(norm.tensor))
+    local = key.partition("#.")[2]
+    if re.search(r"cross|encoder_attn", local):
+        return frozenset({"cross"})
+    return frozenset({"attention"}) if re.search(r"att|(^|\.)sa_", local) else frozenset({"mlp"})
 
 
 def _suffix(name: str) -> str:

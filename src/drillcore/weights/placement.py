@@ -62,7 +62,7 @@ def placements(source: Source, assignment: Assignment, *, given: str | None = No
 
 
 def _placement(source: Source, assignment: Assignment, stack: str, given: str | None) -> Placement:
-    config = _section(source.config, stack)
+    config = section(source.config, stack)
     norms = [n for n in assignment.norms if n.stack == stack]
     by_type, parallel = _by_type(config)
     by_roles = _by_sides(norms) if assignment.census.decided_by in ("model_type", "--roles") else ""
@@ -155,7 +155,7 @@ def _residual_step(config: Mapping[str, Any]) -> float:
     return 1.0
 
 
-def _section(config: Mapping[str, Any], stack: str) -> Mapping[str, Any]:
+def section(config: Mapping[str, Any], stack: str) -> Mapping[str, Any]:
     """The part of the configuration that speaks of a stack."""
     key = {"vision": "vision_config", "text": "text_config"}.get(stack, "text_config")
     inner = config.get(key)
