@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from tests.weights.tiny import StateSource
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -16,7 +17,6 @@ from drillcore.measures.stream import Block, HalfStep, blocks_of, watching
 from drillcore.weights import assign
 from drillcore.weights.placement import placements
 from drillcore.weights.role import SINGLE_KINDS
-from tests.weights.tiny import StateSource
 
 Place = tuple[str, str, int, str]  # stack, part, layer, branch; the branch is "" where it is not told apart
 _BRANCH = {"o": "attention", "cross_o": "cross", "down": "mlp", "shared_down": "mlp"}

@@ -64,7 +64,9 @@ def survey(
     *checkpoints: Checkpoint,
     out: Annotated[Path | None, Parameter(help="Folder for the results; ./survey-NAME by default.")] = None,
     rank: Annotated[int, Parameter(converter=_whole, help="Dimension of the leading subspaces.")] = 8,
-    measures: Annotated[str | None, Parameter(help="Comma list of measures or groups, e.g. v1,u1 or spectrum.")] = None,
+    measures: Annotated[
+        str | None, Parameter(help="Comma list of measures or groups, e.g. v1,u1 or stability.")
+    ] = None,
     kinds: Annotated[str | None, Parameter(help="Comma list of kinds, e.g. q,k,up or embed.")] = None,
     layers: Annotated[str | None, Parameter(help="Layers, e.g. 0-7,12.")] = None,
     spectrum: Annotated[
@@ -81,6 +83,7 @@ def survey(
     roles: Roles = None,
     config: ConfigFile = None,
     base: Base = None,
+    norm_placement: Annotated[str | None, Parameter(help="Where the norms stand, if it cannot be decided.")] = None,
     device: Annotated[str, Parameter(help="cpu, or a CUDA device such as cuda:0.")] = "cpu",
     threads: Annotated[int | None, Parameter(converter=_whole, help="CPU threads; all cores by default.")] = None,
     quiet: Annotated[bool, Parameter(help="No progress bar and no table; only errors and the paths.")] = False,
@@ -105,7 +108,7 @@ def survey(
     if len(checkpoints) != 1 or is_list(checkpoints[0]):
         given = {"--rank": rank != 8, "--measures": measures, "--kinds": kinds, "--layers": layers, "--roles": roles,
                  "--spectrum": spectrum != "auto", "--fold-norms": fold_norms, "--config": config,
-                 "--base": base}  # fmt: skip
+                 "--base": base, "--norm-placement": norm_placement}  # fmt: skip
         return compare(checkpoints, out or Path("survey-comparison"), {name for name, used in given.items() if used},
                        tokens=tokens, text=text, exact_max=exact_max, device=device, quiet=quiet)  # fmt: skip
     (checkpoint,) = checkpoints
@@ -115,7 +118,7 @@ def survey(
         result = drillcore.survey(
             checkpoint, rank=rank, measures=_words(measures), kinds=_words(kinds), layers=_layers(layers),
             spectrum=spectrum, fold_norms=fold_norms, exact_max=exact_max, tokens=tokens, text=text, roles=roles,
-            config=config, base=base, device=device, progress=bar,
+            config=config, base=base, norm_placement=norm_placement, device=device, progress=bar,
         )  # fmt: skip
     paths = [*result.save(folder), drillcore.report(result, folder / "report.html")]
     if not quiet:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
+from drillcore.cli.stability_screen import show_certificates
 from drillcore.cli.terminal import ERRORS, OUT
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def show_survey(survey: "Survey") -> None:
         _show_counts(survey)
     if lines := list(_superposition_lines(survey)):
         OUT.print(_superposition_table(lines))
+    show_certificates(survey.certificates)
     _show_statuses(survey)
     _show_left_out(census.left_out)
 

@@ -48,4 +48,5 @@ MEASURES: dict[str, Measure] = {
     "spectrum.ones_v": _measure(spectrum.ones, side="v"),
     "spectrum.peak_u": _measure(spectrum.peak, side="u"),
     "spectrum.peak_v": _measure(spectrum.peak, side="v"),
+    "stability.norm_growth": _measure(spectrum.norm_growth),
 }

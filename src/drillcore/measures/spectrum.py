@@ -1,11 +1,14 @@
 """Spectra: one row per layer, from the triplets that continuity uses."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 import torch
 
+from drillcore.linalg import sigma_above
 from drillcore.measures.reading import KindReading, LayerReading
+from drillcore.measures.stability import growth_row
 from drillcore.stats import Null, abs_cos
 from drillcore.table import Row
 
@@ -13,10 +16,16 @@ _UNCONVERGED = "iteration stopped before the residual reached the tolerance"
 
 
 def sigma1(reading: KindReading, measure: str) -> Iterator[Row]:
-    """σ₁, from below; `bound` is its residual and `high` the upper bound ‖W‖_F."""
+    """σ₁, from below; `bound` is its residual and `high` an upper bound on it (`linalg.sigma_above`)."""
     for r in reading.layers:
         t = r.triplets
-        yield _row(reading, r, measure, float(t.s[0]), bound=float(t.residual[0]), high=t.frobenius)
+        yield _row(reading, r, measure, float(t.s[0]), bound=float(t.residual[0]), high=sigma_above(t))
+
+
+def norm_growth(reading: KindReading, measure: str) -> Iterator[Row]:
+    """How σ₁ grows over the layers of a kind: exponential rate or exponent, as `unit` says."""
+    yield replace(growth_row(reading.stack, reading.kind, [float(r.triplets.s[0]) for r in reading.layers]),
+                  measure=measure)  # fmt: skip
 
 
 def sigma(reading: KindReading, measure: str) -> Iterator[Row]:

@@ -90,3 +90,17 @@ def line(
         "hovertemplate": "%{text}<extra></extra>", "line": {"color": colour, "width": width, "dash": dash},
         "marker": {"symbol": symbols if isinstance(symbols, str) else list(symbols), "size": size, "color": colour},
     }  # fmt: skip
+
+
+def limit_line(places: Sequence[float], limit: float, name: str = "fp16 maximum") -> Trace:
+    """A dashed line that must not be passed."""
+    return {"type": "scatter", "mode": "lines", "name": name, "hoverinfo": "skip",
+            "x": [min(places) - 0.6, max(places) + 0.6], "y": [limit] * 2,
+            "line": {"color": NULL, "width": 1, "dash": "dash"}, "showlegend": True}  # fmt: skip
+
+
+def with_legend(drawn: Figure) -> Figure:
+    """The figure with a legend below it."""
+    drawn["layout"] |= {"showlegend": True, "legend": {"orientation": "h", "y": -0.28, "x": 0, "font": {"size": 11}}}
+    drawn["layout"]["margin"] |= {"b": 70}
+    return drawn

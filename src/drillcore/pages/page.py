@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from drillcore.pages import colours, words
+from drillcore.pages import colours, stability_words, words
 from drillcore.pages.continuity_figures import EXPERTS, VIEWS, captions, continuity_figures, expert_figures
 from drillcore.pages.heat_maps import MEASURES, UNIT, colour_scales, heat_figures, heat_maps
 from drillcore.pages.packing import packed, packing_figures
 from drillcore.pages.rows import Kind, RowIndex, cosine, count, size, text
 from drillcore.pages.spectra_figures import BY_DEPTH, depth_figures, spectrum_figures
+from drillcore.pages.stability_figures import stability_figures
 from drillcore.pages.tables import census_data, flat, parameters, status_groups
 from drillcore.runs import write_text
 
@@ -61,6 +62,8 @@ def _context(survey: "Survey") -> dict[str, Any]:
         **continuity_figures(index, faces), **depth_figures(index, kinds), **spectrum_figures(index),
         **packing_figures(matrices), **expert_figures(index),
     }  # fmt: skip
+    stability = stability_figures(survey.rows)
+    figures |= {picture.name: picture.figure for own in stability.values() for picture in own}
     maps = heat_maps(index)
     data = {
         "figures": figures, "heat": {"maps": maps, "unit": UNIT, **heat_figures(), "scales": colour_scales()},
@@ -74,6 +77,8 @@ def _context(survey: "Survey") -> dict[str, Any]:
         "ratios": [k for k in kinds if f"spectrum/{k.key}" in figures], "kind_style": colours.kind_style,
         "spectra": any(name.startswith(("depth/", "spectrum/")) for name in figures), "maps": maps,
         "heat_measures": MEASURES, "heat_first": _first(maps, survey), "matrices": matrices,
+        "certificates": survey.certificates, "stability": stability,
+        "growth": stability_words.growths(survey.rows), "sentence": stability_words.sentence,
         "experts": index.kinds(*EXPERTS), "statuses": status_groups(survey.rows),
         "provenance": flat(survey.provenance), "data": data, "style": asset("style.css"),
         "script": asset("script.js"), "plotly": plotly(),

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from drillcore.pages.colours import NULL, kind_style
-from drillcore.pages.figures import Figure, Trace, band, depth_axis, figure, line, middle
+from drillcore.pages.colours import kind_style
+from drillcore.pages.figures import Figure, Trace, band, depth_axis, figure, limit_line, line, middle, with_legend
 from drillcore.pages.rows import five, text
 from drillcore.table import Row, Table
 
@@ -104,14 +104,9 @@ def _figure(plot: Plot, lines: list[Trace], rows: Sequence[Row]) -> Figure:
     nulls = sorted((r for r in rows if r.measure == plot.measures[0] and r.adjacent), key=middle)
     below: list[Trace] = band([r for r in nulls if r.kind == nulls[0].kind]) if nulls else []
     if plot.limit is not None:
-        below.append({"type": "scatter", "mode": "lines", "name": "fp16 maximum", "hoverinfo": "skip",
-                      "x": [min(places) - 0.6, max(places) + 0.6], "y": [plot.limit] * 2,
-                      "line": {"color": NULL, "width": 1, "dash": "dash"}, "showlegend": True})  # fmt: skip
+        below.append(limit_line(places, plot.limit))
     y: dict[str, object] = {"type": "log"} if plot.log else {"rangemode": "tozero"}
-    drawn = figure([*below, *lines], plot.along, "", height=270, xaxis=depth_axis(places), yaxis=y)
-    drawn["layout"] |= {"showlegend": True, "legend": {"orientation": "h", "y": -0.28, "x": 0, "font": {"size": 11}}}
-    drawn["layout"]["margin"] |= {"b": 70}
-    return drawn
+    return with_legend(figure([*below, *lines], plot.along, "", height=270, xaxis=depth_axis(places), yaxis=y))
 
 
 def _at(plot: Plot) -> "_Place":

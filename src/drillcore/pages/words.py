@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from drillcore.pages.packing import Packed
 from drillcore.pages.rows import Kind, RowIndex, cosine, spans, text
+from drillcore.pages.stability_words import findings as stability_findings
 
 if TYPE_CHECKING:
     from drillcore.measures.verdict import KindSummary, SideSummary
@@ -38,6 +39,7 @@ def findings(survey: "Survey", matrices: Sequence[Packed]) -> list[Markup]:
     measured = [s for s in survey.summary if facing(s).word != "not measured"]
     said = [_sharing(measured), *_extremes(measured), *_controls(measured)] if measured else []
     said += [_packing(p) for p in matrices if p.layer is None and p.kind.kind in ("embed", "unembed")]
+    said += stability_findings(survey.certificates)
     if survey.rows.where(status="one-layer").rows:
         said.insert(0, Markup("There is one layer, so that there is no neighbour to compare it with."))
     return said or [Markup("No pair of layers and no embedding was measured; see the statuses below.")]

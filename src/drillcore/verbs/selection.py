@@ -12,14 +12,16 @@ _COMPANIONS = (
     "continuity.v1", "continuity.u1", "continuity.v1_without_ones", "continuity.u1_without_ones",
     "continuity.v1_without_peak", "continuity.u1_without_peak", "spectrum.angle_bound",
 )  # fmt: skip
+_GROUPS = ("continuity", "spectrum", "superposition", "stability")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Names of `MEASURES` in their order, whether superposition is asked for, and what must be read."""
+    """Names of `MEASURES` in their order, whether superposition and certificates are asked for, what must be read."""
 
     names: tuple[str, ...]
     superposition: bool
+    stability: bool
     needs: frozenset[Need]
 
 
@@ -30,7 +32,7 @@ def select(wanted: Collection[str] | None) -> Selection:
         InputError: a name that is none of these.
     """
     if wanted is None:
-        return _selection(set(MEASURES), superposition=True)
+        return _selection(set(MEASURES), superposition=True, stability=True)
     if not wanted:
         raise InputError("is empty", where="--measures", remedy="leave it out to measure everything")
     names: set[str] = set()
@@ -42,14 +44,14 @@ def select(wanted: Collection[str] | None) -> Selection:
         if not found and word != "superposition":
             short = sorted(n.split(".")[1] for n in MEASURES)
             raise InputError(f"no measure called {word!r}", where="--measures",
-                             remedy=f"choose of continuity, spectrum, superposition, {', '.join(short)}")  # fmt: skip
+                             remedy=f"choose of {', '.join((*_GROUPS, *short))}")  # fmt: skip
         names |= found
     if names & {"continuity.v1", "continuity.u1"}:
         names |= set(_COMPANIONS)
-    return _selection(names, superposition="superposition" in wanted)
+    return _selection(names, superposition="superposition" in wanted, stability="stability" in wanted)
 
 
-def _selection(names: set[str], *, superposition: bool) -> Selection:
+def _selection(names: set[str], *, superposition: bool, stability: bool) -> Selection:
     ordered = tuple(n for n in MEASURES if n in names)
     needs = frozenset(need for n in ordered for need in MEASURES[n].needs)
-    return Selection(ordered, superposition, needs)
+    return Selection(ordered, superposition, stability, needs)

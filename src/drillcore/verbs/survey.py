@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from drillcore.data.token_counts import Counts
 from drillcore.measures import MEASURES
 from drillcore.measures.frequency import by_frequency
 from drillcore.measures.reading import Options, by_layer, read_kind
+from drillcore.measures.stability import Certificate, Collector, certify, stability_rows
 from drillcore.measures.superposition import superposition
 from drillcore.measures.verdict import KindSummary, summarise
 from drillcore.runs import write_text
@@ -22,6 +23,7 @@ from drillcore.verbs.provenance import provenance
 from drillcore.verbs.selection import Selection, select
 from drillcore.verbs.token_counts import token_counts
 from drillcore.weights import Assignment, Census, InputError, Source, Weight, assign, open_source
+from drillcore.weights.placement import Placement, placements
 from drillcore.weights.role import SINGLE_KINDS
 
 
@@ -43,12 +45,17 @@ Progress = Callable[[Step], None]
 
 @dataclass(frozen=True)
 class Survey:
-    """The result of a survey: rows, census, provenance, and one summary line per kind."""
+    """The result of a survey: rows, census, provenance, one summary line per kind, and per stack where its norms stand.
+
+    `certificates` says what half precision can hold, by stack; empty where kinds, layers or measures were left out.
+    """
 
     rows: Table
     census: Census
     provenance: Mapping[str, Any]
     summary: tuple[KindSummary, ...]
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    certificates: tuple[Certificate, ...] = ()
 
     def save(self, folder: Path) -> list[Path]:
         """Write rows.parquet and survey.json into `folder`, each atomically."""
@@ -59,29 +66,34 @@ class Survey:
         return [rows, summary]
 
     def as_json(self) -> dict[str, Any]:
-        """Summary, census and provenance as plain values."""
+        """Summary, placements, certificates, census and provenance as plain values."""
         census = {
             "family": self.census.family, "decided_by": self.census.decided_by, "count": self.census.count(),
             "bytes": self.census.nbytes, "entries": [asdict(e) for e in self.census.entries],
         }  # fmt: skip
         lines = [{**asdict(s), "verdict": s.verdict} for s in self.summary]
-        return {"summary": lines, "census": census, "provenance": dict(self.provenance)}
+        placed = [asdict(placement) for placement in self.placements.values()]
+        return {
+            "summary": lines, "placements": placed, "certificates": [c.as_json() for c in self.certificates],
+            "census": census, "provenance": dict(self.provenance),
+        }  # fmt: skip
 
 
 def survey(
     target: object, *, rank: int = 8, measures: Collection[str] | None = None, kinds: Collection[str] | None = None,
     layers: Collection[int] | None = None, spectrum: Literal["auto", "full"] = "auto", fold_norms: bool = False,
     exact_max: bool = False, tokens: Path | None = None, text: Path | None = None, roles: Path | None = None,
-    config: Path | None = None, base: str | None = None, device: str = "cpu", progress: Progress | None = None,
+    config: Path | None = None, base: str | None = None, norm_placement: str | None = None, device: str = "cpu",
+    progress: Progress | None = None,
 ) -> Survey:  # fmt: skip
     """Survey a checkpoint from its weights alone.
 
     Args:
         target: a file, a folder, a Hugging Face id, or a live ``torch.nn.Module``.
         rank: dimension of the leading subspaces.
-        measures: names or groups ("v1", "continuity.v1", "spectrum", "superposition"); all by default.
-        kinds: restrict to these kinds; superposition is then measured for each of them.
-        layers: restrict to these layers.
+        measures: names or groups ("v1", "continuity.v1", "spectrum", "superposition", "stability"); all by default.
+        kinds: restrict to these kinds; superposition is then measured for each of them. A certificate needs all.
+        layers: restrict to these layers. A certificate needs all.
         spectrum: "full" computes every singular value of every matrix; "auto" where the short side is ≤ 2048.
         fold_norms: multiply the gain of the input norm into the matrices that it feeds.
         exact_max: the exact maximum overlap of vocabularies above 50,000 rows (slow).
@@ -90,6 +102,7 @@ def survey(
         roles: a TOML file that gives the roles of an unknown family.
         config: a config.json to use instead of the one beside the weights.
         base: the base model of a LoRA folder, where its configuration is not found beside it.
+        norm_placement: where the norms stand ("pre", "peri", …), if it cannot be decided.
         device: "cpu" or a CUDA device.
         progress: called after every matrix.
 
@@ -102,20 +115,22 @@ def survey(
     source = open_source(target, config=config, base=base)
     assignment = assign(source, roles=roles)
     options = Options(rank=rank, needs=chosen.needs, spectrum=spectrum, fold_norms=fold_norms, device=device)
+    placed = placements(source, assignment, given=norm_placement)
     counts = token_counts(target, tokens, text)
-    run = _Run(source, assignment, chosen, options, kinds, layers, counts, progress)
+    run = _Run(source, assignment, chosen, options, kinds, layers, placed, counts, progress)
     rows, skipped = run.rows(exact_max)
     settings = {
         "rank": rank, "measures": sorted(measures) if measures else None, "kinds": sorted(kinds) if kinds else None,
         "layers": sorted(layers) if layers else None, "spectrum": spectrum, "fold_norms": fold_norms,
         "exact_max": exact_max, "tokens": str(tokens) if tokens else None, "text": str(text) if text else None,
-        "roles": str(roles) if roles else None, "device": device,
+        "roles": str(roles) if roles else None, "norm_placement": norm_placement, "device": device,
     }  # fmt: skip
     facts = provenance(source, settings, time.perf_counter() - started)
     table = Table(tuple(replace(r, source=source.label) for r in rows), facts)
     faces = {(w.role.stack, w.role.kind): w.role.faces for w in assignment.weights}
     summary = tuple(summarise(table, stack, kind, faces[stack, kind]) for stack, kind in run.block_kinds)
-    return Survey(table, assignment.census.with_skipped(skipped), facts, summary)
+    census = assignment.census.with_skipped(skipped)
+    return Survey(table, census, facts, summary, placed, run.certificates)
 
 
 class _Run:
@@ -123,11 +138,12 @@ class _Run:
 
     def __init__(
         self, source: Source, assignment: Assignment, chosen: Selection, options: Options,
-        kinds: Collection[str] | None, layers: Collection[int] | None, counts: Counts | None,
-        progress: Progress | None,
+        kinds: Collection[str] | None, layers: Collection[int] | None, placed: Mapping[str, Placement],
+        counts: Counts | None, progress: Progress | None,
     ) -> None:  # fmt: skip
         self.source, self.assignment, self.chosen, self.options = source, assignment, chosen, options
-        self.counts = counts
+        self.counts, self.placed = counts, placed
+        self.certificates: tuple[Certificate, ...] = ()
         self.layers, self.progress = layers, progress or (lambda _: None)
         for option, words in (("--kinds", kinds), ("--layers", layers)):
             if words is not None and not words:
@@ -136,6 +152,7 @@ class _Run:
         _check_kinds(kinds, assignment)
         _check_layers(layers, assignment)
         self.block_kinds = [p for p in present if p[1] not in SINGLE_KINDS] if chosen.names else []
+        self.whole = chosen.stability and kinds is None and layers is None
         self.packed = self._packed(kinds) if chosen.superposition else []
         self.total = sum(w.nbytes for w in self._block_weights()) + sum(w.nbytes for w in self.packed)
         self.done = 0
@@ -156,15 +173,7 @@ class _Run:
 
     def rows(self, exact_max: bool) -> tuple[list[Row], dict[str, tuple[str, str]]]:
         """All rows, and the tensors that could not be used with the reason and the remedy."""
-        rows: list[Row] = []
-        skipped: dict[str, tuple[str, str]] = {}
-        for stack, kind in self.block_kinds:
-            reading = read_kind(
-                self.source, self.assignment, stack, kind, self.options, self.layers, self._advance(kind)
-            )
-            skipped |= reading.skipped
-            if reading.layers:
-                rows += [row for name in self.chosen.names for row in MEASURES[name].rows(reading, name)]
+        rows, skipped = self._block_rows()
         for weight in self.packed:
             found = superposition(self.source, weight, exact_max=exact_max, device=self.options.device)
             rows += found
@@ -178,6 +187,27 @@ class _Run:
             raise InputError(f"no matrix could be measured, {len(skipped)} are left out: {first}"
                              + (" …" if len(skipped) > 3 else ""), where=self.source.label,
                              remedy="look at how it was trained or saved")  # fmt: skip
+        return rows, skipped
+
+    def _block_rows(self) -> tuple[list[Row], dict[str, tuple[str, str]]]:
+        """Rows of the kinds in the layers; what writes to the stream is read last, as its bounds need the readers'."""
+        by_kind: dict[tuple[str, str], list[Row]] = {}
+        skipped: dict[str, tuple[str, str]] = {}
+        collector = Collector(self.source, self.assignment, self.placed) if self.whole else None
+        for stack, kind in sorted(self.block_kinds, key=lambda key: self.assignment.of(key[1], key[0])[0].role.writes
+                                  == "residual"):  # fmt: skip
+            reading = read_kind(
+                self.source, self.assignment, stack, kind, self.options, self.layers, self._advance(kind),
+                observe=collector.observe if collector is not None else None,
+            )  # fmt: skip
+            skipped |= reading.skipped
+            if reading.layers:
+                names = self.chosen.names
+                by_kind[stack, kind] = [row for name in names for row in MEASURES[name].rows(reading, name)]
+        rows = [row for key in self.block_kinds for row in by_kind.get(key, ())]
+        if collector is not None:
+            self.certificates = certify(collector, self.placed)
+            rows += stability_rows(self.source, self.assignment, self.placed, self.certificates)
         return rows, skipped
 
     def _advance(self, kind: str) -> Callable[[int], None]:

@@ -42,6 +42,19 @@ class Placement:
     reason: str = ""
     remedy: str = ""
 
+    @property
+    def facts(self) -> list[str]:
+        """What is known, in a few words each."""
+        by = self.decided_by.replace("_", " ")
+        said = [f"{self.norm_placement} norms" + (f" (by {by})" if by else "")]
+        said.append("layer norm" if self.norm_kind == "layernorm" else "RMS norm")
+        said += ["gains stored as 1 + w"] if self.zero_centered_gain else []
+        said += ["queries and keys normalised"] if self.qk_norm else []
+        said += ["parallel branches"] if self.parallel else []
+        said += ["norm on the embedding"] if self.embed_norm else []
+        said += [f"residual step {self.residual_step:.3g}"] if self.residual_step != 1 else []
+        return said
+
 
 def placements(source: Source, assignment: Assignment, *, given: str | None = None) -> dict[str, Placement]:
     """Stack → where its norms stand.

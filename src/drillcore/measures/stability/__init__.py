@@ -2,5 +2,6 @@
 
 from drillcore.measures.stability.certificate import Certificate, PartVerdict, certify
 from drillcore.measures.stability.collect import Collector
+from drillcore.measures.stability.rows import growth_row, stability_rows
 
-__all__ = ["Certificate", "Collector", "PartVerdict", "certify"]
+__all__ = ["Certificate", "Collector", "PartVerdict", "certify", "growth_row", "stability_rows"]

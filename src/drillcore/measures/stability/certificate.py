@@ -1,10 +1,10 @@
 """The certificate of half precision: what cannot overflow, what may, and from which layer on (derived (drillcore))."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from drillcore.measures.stability.collect import Collector, StackBounds
+from drillcore.measures.stability.collect import NOT_READ, Collector, StackBounds
 from drillcore.measures.stability.parts import PARTS, Part, Reached, branch_places, position_bias, stream_places
 from drillcore.measures.stability.walk import Site, Transport, below_bfloat16, follow, sites, transport
 from drillcore.weights.placement import Placement
@@ -14,6 +14,7 @@ _HALF_STEP = 2.0**-11  # relative rounding of fp16
 _OPERATIONS = 8  # roundings inside a branch that may all go up
 Verdict = Literal["cannot overflow", "may overflow", "not bounded"]
 _ORDER: tuple[Verdict, ...] = ("cannot overflow", "may overflow", "not bounded")
+_WHOLE = "see which matrices were left out, and why"
 _REMEDY = "`drillcore signal` measures it on a text"
 
 
@@ -77,7 +78,18 @@ class Certificate:
         """What to do where something is not bounded."""
         if self.placed.norm_placement == "undecided":
             return self.placed.remedy
-        return _REMEDY if self.verdict == "not bounded" else ""
+        if self.verdict != "not bounded":
+            return ""
+        return _WHOLE if self.reason == NOT_READ else _REMEDY
+
+    def as_json(self) -> dict[str, Any]:
+        """Verdicts as plain values; the bounds of single places are rows."""
+        parts = [{**asdict(p), "head_room": p.head_room, "words": p.words} for p in self.parts]
+        return {
+            "stack": self.stack, "verdict": self.verdict, "words": self.words, "parts": parts, "derived": "drillcore",
+            "transport": None if self.transport is None else asdict(self.transport),
+            "below_bfloat16": self.below_bfloat16, "reason": self.reason, "remedy": self.remedy,
+        }  # fmt: skip
 
 
 def certify(collector: Collector, placed: Mapping[str, Placement]) -> tuple[Certificate, ...]:
