@@ -73,7 +73,7 @@ def test_the_options_of_survey_are_those_we_promised() -> None:
 
     assert list(inspect.signature(survey).parameters) == [
         "checkpoints", "out", "rank", "measures", "kinds", "layers", "spectrum", "fold_norms", "exact_max", "tokens",
-        "text", "roles", "config", "base", "device", "threads", "quiet",
+        "text", "roles", "config", "base", "norm_placement", "device", "threads", "quiet",
     ]  # fmt: skip
 
 

@@ -108,9 +108,9 @@ def test_a_live_module_and_its_file_give_the_same_rows(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     live, filed = drillcore.survey(model), drillcore.survey(tmp_path)
     assert live.census.count()["split"] == filed.census.count()["split"] == 3
-    theirs = {(r.measure, r.kind, r.layer, r.other, r.subset): r.value for r in filed.rows}
+    theirs = {(r.measure, r.kind, r.layer, r.site, r.other, r.subset): r.value for r in filed.rows}
     for row in live.rows:
-        expected = theirs[row.measure, row.kind, row.layer, row.other, row.subset]
+        expected = theirs[row.measure, row.kind, row.layer, row.site, row.other, row.subset]
         assert (row.value is None) == (expected is None)
         if row.value is not None:
             assert np.isclose(row.value, float(expected or 0.0), rtol=1e-4, atol=1e-5), row

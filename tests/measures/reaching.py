@@ -11,12 +11,10 @@ from tests.weights.tiny import StateSource
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from drillcore.measures.reading import Options, read_kind
-from drillcore.measures.stability import Certificate, Collector, certify
+from drillcore.measures.stability import Certificate, read_certificates
 from drillcore.measures.stream import Block, HalfStep, blocks_of, watching
 from drillcore.weights import assign
 from drillcore.weights.placement import placements
-from drillcore.weights.role import SINGLE_KINDS
 
 Place = tuple[str, str, int, str]  # stack, part, layer, branch; the branch is "" where it is not told apart
 _BRANCH = {"o": "attention", "cross_o": "cross", "down": "mlp", "shared_down": "mlp"}
@@ -110,13 +108,7 @@ def certificates_of(state: Mapping[str, Tensor], config: Mapping[str, Any]) -> d
     source = StateSource(state, config)
     assignment = assign(source)
     placed = placements(source, assignment)
-    collector = Collector(source, assignment, placed)
-    options = Options(rank=1, needs=frozenset())
-    kinds = [(stack, kind) for stack, kind in assignment.kinds if kind not in SINGLE_KINDS]
-    faces = {(w.role.stack, w.role.kind): w.role.faces for w in assignment.weights}
-    for stack, kind in sorted(kinds, key=lambda key: faces[key] == "out"):
-        read_kind(source, assignment, stack, kind, options, observe=collector.observe)
-    return {c.stack: c for c in certify(collector, placed)}
+    return {c.stack: c for c in read_certificates(source, assignment, placed)}
 
 
 def bounds(found: Mapping[str, Certificate]) -> dict[Place, float]:

@@ -9,11 +9,13 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tests.measures.reaching import certificates_of
 from tests.weights.tiny import CASES
 from torch import Tensor, nn
 
 import drillcore
 from drillcore.cli.app import run as command
+from drillcore.progress import Step
 from drillcore.table import Row, Table
 from drillcore.weights import InputError
 from drillcore.weights.gauge import Change
@@ -117,6 +119,47 @@ def test_a_gemma_that_overflows_fp16_fits_afterwards(tmp_path: Path, capsys: pyt
     torch.testing.assert_close(logits(loaded(out)), reference, rtol=1e-3, atol=1e-4 * float(reference.abs().max()))
 
 
+def test_without_a_text_the_bound_of_the_weights_is_enough_for_every_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = overflowing(tmp_path / "before"), tmp_path / "after"
+    assert command(["rescale", str(folder), "--out", str(out)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "no input takes it above" in said
+    state = load_file(folder / "model.safetensors")
+    bound, divided = (certificates_of(s, loaded(f).config.to_dict())[""] for s, f in
+                      ((state, folder), (load_file(out / "model.safetensors"), out)))  # fmt: skip
+    assert (bound.verdict, divided.divisor) == ("may overflow", 1.0)
+    made = drillcore.rescale(folder, tmp_path / "again")
+    assert (made.k, made.peak) == (bound.divisor, bound.bound("stream"))
+    assert made.k / 2 * 65504 < (made.peak or 0.0) < made.k * 65504
+    assert not made.still
+    assert divided.bound("stream") == pytest.approx((made.peak or 0.0) / made.k, rel=1e-3)
+    assert bool(torch.isfinite(logits(loaded(out, torch.float16))).all())
+
+
+def test_parts_that_the_division_leaves_as_they_are_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = saved("llama", tmp_path / "before")
+    state = load_file(folder / "model.safetensors")
+    state["model.layers.1.self_attn.q_proj.weight"] *= 1e4
+    state["model.layers.0.mlp.down_proj.weight"] *= 1e4
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    assert command(["rescale", str(folder), "--out", str(tmp_path / "after")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The attention logits may still leave" in said
+    assert "attention of layer 1" in said
+    assert "branch outputs may" not in said  # they are divided with the stream
+
+
+def test_where_the_stream_has_no_bound_the_remedy_is_said(tmp_path: Path) -> None:
+    folder = saved("falcon 40b", tmp_path / "before")
+    with pytest.raises(InputError, match="'falcon' has not been checked") as told:
+        drillcore.rescale(folder, tmp_path / "after")
+    assert "drillcore signal" in str(told.value)
+
+
 def test_k_is_the_smallest_power_of_two_that_is_enough(tmp_path: Path) -> None:
     folder = saved("llama", tmp_path / "before")
     for i, (peak, k) in enumerate(((100.0, 1), (32_000.0, 1), (33_000.0, 2), (65_504.0 * 8, 16))):
@@ -150,8 +193,8 @@ def test_shards_are_written_one_by_one(tmp_path: Path) -> None:
     folder = tmp_path / "before"
     CASES["llama"].build().save_pretrained(folder, max_shard_size="20KB")
     assert len(list(folder.glob("*.safetensors"))) > 2
-    seen: list[tuple[int, int]] = []
-    made = drillcore.rescale(folder, tmp_path / "after", k=4, advance=lambda done, total: seen.append((done, total)))
+    seen: list[Step] = []
+    made = drillcore.rescale(folder, tmp_path / "after", k=4, progress=seen.append)
     assert len(seen) == len(list(folder.glob("*.safetensors")))
     torch.testing.assert_close(logits(loaded(made.out)), logits(loaded(folder)), rtol=1e-4, atol=1e-4)
 
@@ -171,7 +214,7 @@ def test_what_would_not_be_exact_is_refused(name: str, tmp_path: Path) -> None:
 def test_bad_input_leaves_nothing_behind(tmp_path: Path) -> None:
     folder = saved("llama", tmp_path / "before")
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"k": 3}, "no power of two"), ({"k": 0}, "no power of two"), ({}, "not known"),
+        ({"k": 3}, "no power of two"), ({"k": 0}, "no power of two"),
         ({"signal": tmp_path / "none"}, "is not there"), ({"k": 4, "residual_step": 0}, "above 0"),
         ({"k": 4, "norm_placement": "sideways"}, "no norm placement"), ({"k": 4, "norm_placement": "post"}, "post"),
     ]  # fmt: skip

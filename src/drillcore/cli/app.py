@@ -11,6 +11,7 @@ from cyclopts import App, Parameter, Token
 
 import drillcore
 from drillcore.cli import screen
+from drillcore.cli.bars import progress_bar
 from drillcore.cli.check_command import check
 from drillcore.cli.compare_command import compare, is_list
 from drillcore.cli.fit_command import fit
@@ -114,7 +115,7 @@ def survey(
     (checkpoint,) = checkpoints
     folder = out or Path(f"survey-{Path(checkpoint.rstrip('/')).name}")
     check_folder(folder)
-    with screen.progress(quiet=quiet) as bar:
+    with progress_bar("bytes", quiet=quiet) as bar:
         result = drillcore.survey(
             checkpoint, rank=rank, measures=_words(measures), kinds=_words(kinds), layers=_layers(layers),
             spectrum=spectrum, fold_norms=fold_norms, exact_max=exact_max, tokens=tokens, text=text, roles=roles,

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 import drillcore
 from drillcore.cli import check_screen, screen
+from drillcore.cli.bars import progress_bar
 
 MET, UNMET = 0, 1
 
@@ -46,7 +47,7 @@ def check(
     `drillcore check llama`
     """
     wanted = _requirements(require)
-    with check_screen.progress(quiet=quiet) as bar:
+    with progress_bar("parts", quiet=quiet) as bar:
         result = drillcore.check(
             target, width=width, half_steps=half_steps, residual_step=residual_step, decay=decay, block=block,
             dtype=dtype, require=wanted, progress=bar,

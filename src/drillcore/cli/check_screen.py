@@ -1,12 +1,9 @@
 """What `drillcore check` prints."""
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -19,18 +16,6 @@ if TYPE_CHECKING:
 _COLOURS = {"bounded": "green", "scale-free": "green", "state-reset": "green", "forms and holds": "green",
             "needs-decay": "yellow", "grows": "yellow", "threshold": "yellow"}  # fmt: skip
 _EXPONENTS = ("p_s", "q_all", "q_last", "q_gain", "j_s", "j_all", "j_last")
-
-
-@contextlib.contextmanager
-def progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    """Give a callback that draws the parts that are done; plain silence where nobody watches."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=ERRORS, transient=True) as bar:
-        task = bar.add_task("loading", total=None)
-        yield lambda step: bar.update(task, description=step.what, completed=step.done, total=step.total)
 
 
 def show_check(check: "Check") -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import drillcore
 from drillcore.cli import screen
+from drillcore.cli.bars import progress_bar
 from drillcore.cli.options import check_folder
 from drillcore.cli.terminal import OUT, note, number, plain
 
@@ -31,7 +32,7 @@ def compare(checkpoints: Sequence[str], folder: Path, unused: Collection[str], *
                                    remedy="leave it out, or survey one checkpoint at a time")  # fmt: skip
     check_folder(folder)
     targets = [t for c in checkpoints for t in (drillcore.listed(Path(c)) if is_list(c) else [c])]
-    with screen.progress(quiet=quiet) as bar:
+    with progress_bar("bytes", quiet=quiet) as bar:
         found = drillcore.compare(targets, progress=bar, **options)
     paths = [*found.save(folder), drillcore.compare_report(found, folder / "report.html")]
     if not quiet:

@@ -6,19 +6,24 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 import drillcore
+from drillcore.cli.bars import progress_bar
 from drillcore.cli.terminal import OUT, number, plain, say
 
 if TYPE_CHECKING:
     from drillcore.verbs.rescale import Rescaled
 
 
+_ENOUGH = (
+    "Power of two to divide by; by default what is enough for --signal or --peak, else, by the weights, for any text."
+)
+Divisor = Annotated[float | None, Parameter(help=_ENOUGH)]
+
+
 def rescale(
     checkpoint: Annotated[str, Parameter(help="Folder of safetensors; it is only read.")],
     *,
     out: Annotated[Path, Parameter(help="The new folder.")],
-    k: Annotated[
-        float | None, Parameter(help="Divide the stream by this power of two; by default what is enough.")
-    ] = None,
+    k: Divisor = None,
     signal: Annotated[Path | None, Parameter(help="What `drillcore signal` wrote of this model.")] = None,
     peak: Annotated[float | None, Parameter(help="Largest |x| of the stream, where it is known.")] = None,
     residual_step: Annotated[
@@ -41,20 +46,33 @@ def rescale(
 
     `drillcore rescale ./gemma-3-4b --signal seen --out ./gemma-3-4b-fp16 --float32-gains`
 
+    `drillcore rescale ./gemma-3-4b --out ./gemma-3-4b-fp16`
+
     `drillcore rescale ./granite --residual-step 1 --out ./granite-folded`
     """
-    made = drillcore.rescale(
-        checkpoint, out, k=k, signal=signal, peak=peak, residual_step=residual_step, scale_eps=scale_eps,
-        float32_gains=float32_gains, tolerance=tolerance, norm_placement=norm_placement, roles=roles,
-    )  # fmt: skip
+    with progress_bar("bytes", quiet=False) as bar:
+        made = drillcore.rescale(
+            checkpoint, out, k=k, signal=signal, peak=peak, residual_step=residual_step, scale_eps=scale_eps,
+            float32_gains=float32_gains, tolerance=tolerance, norm_placement=norm_placement, roles=roles, progress=bar,
+        )  # fmt: skip
     _show(made)
     OUT.print(str(made.out), soft_wrap=True, markup=False)
     return 0
 
 
+def _why(made: "Rescaled") -> str:
+    if made.peak is None:
+        return ""
+    if made.certificates:
+        return f" (no input takes it above {number(made.peak)}, by the weights; a text may need less: see --signal)"
+    return f" (it reached {number(made.peak)})"
+
+
 def _show(made: "Rescaled") -> None:
-    said = f"The stream is divided by {made.k:g}"
-    say(said + (f" (it reached {number(made.peak)})." if made.peak is not None else "."))
+    say(f"The stream is divided by {made.k:g}{_why(made)}.")
+    for part in made.still:
+        say(f"The {part.part} may still leave fp16's range (bound {number(part.bound)}, {part.branch} of layer "
+            f"{part.layer}): dividing the stream does not change them.")  # fmt: skip
     table = plain("What was multiplied")
     for name, justify in (("what", "left"), ("tensors", "right"), ("by", "right"), ("largest error", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]

@@ -1,16 +1,13 @@
 """What the commands print: the progress bar, the summary table, the census."""
 
-import contextlib
 import re
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
 from drillcore.cli.stability_screen import show_certificates
@@ -26,19 +23,6 @@ _COLOURS = {"unknown": "red", "missing": "red", "skipped": "yellow", "ignored": 
 def error(text: str) -> None:
     """Print an error: what was wrong, where, what to do."""
     ERRORS.print("[bold red]error[/]: " + "\n".join(map(_escaped, text.split("\n"))))
-
-
-@contextlib.contextmanager
-def progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    """Give a callback that draws bytes done, rate and time left; plain silence where nobody watches."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), DownloadColumn(binary_units=True),
-               TransferSpeedColumn(), TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=ERRORS, transient=True) as bar:
-        task = bar.add_task("opening", total=None)
-        yield lambda step: bar.update(task, description=step.what, completed=step.nbytes, total=step.total)
 
 
 def show_survey(survey: "Survey") -> None:

@@ -1,18 +1,15 @@
 """The command `drillcore signal`."""
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import drillcore
+from drillcore.cli.bars import progress_bar
 from drillcore.cli.options import check_folder, use_threads
 from drillcore.cli.screen import show_paths
-from drillcore.cli.terminal import ERRORS, OUT, note, number, plain, say
+from drillcore.cli.terminal import OUT, note, number, plain, say
 
 if TYPE_CHECKING:
     from drillcore.verbs.signal import Needs, Signal
@@ -53,7 +50,7 @@ def signal(
     use_threads(threads)
     folder = out or Path(f"signal-{Path(model.rstrip('/')).name}")
     check_folder(folder)
-    with _progress(quiet=quiet) as bar:
+    with progress_bar("steps", quiet=quiet) as bar:
         result = drillcore.signal(
             model, text=text, tokenizer=tokenizer, context=context, windows=windows, batch=batch, backward=backward,
             sensitivity=sensitivity, rounds=rounds, dtype=dtype, device=device, roles=roles,
@@ -70,17 +67,6 @@ def _tell(needs: "Needs") -> None:
     parts = (("weights", needs.weights), ("gradients", needs.gradients), ("activations", needs.activations))
     told = ", ".join(f"{name} {nbytes / 2**30:.2f}" for name, nbytes in parts)
     note(f"needs about {needs.total / 2**30:.2f} GiB of memory: {told}")
-
-
-@contextlib.contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    if quiet or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    columns = TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=ERRORS, transient=True) as bar:
-        task = bar.add_task("loading", total=None)
-        yield lambda step: bar.update(task, description=step.what, completed=step.done, total=step.total)
 
 
 def _show(result: "Signal") -> None:

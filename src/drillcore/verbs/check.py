@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from drillcore.measures.stability_rules import (
     forward_class,
 )
 from drillcore.models.blocks.variants import of_class
+from drillcore.progress import Progress, Step, unwatched
 from drillcore.runs import write_text
 from drillcore.table import Table
 from drillcore.verbs.check_continuity import continuity
@@ -35,15 +36,6 @@ from drillcore.weights import InputError
 PARTS = 11  # as many as progress is told
 _ONE_THREAD = 512  # up to this width
 _CLASSES: Mapping[str, tuple[str, ...]] = {"forward": (*FORWARD, "state-reset"), "backward": BACKWARD}
-
-
-@dataclass(frozen=True, slots=True)
-class CheckStep:
-    """Progress: part `done` of `total` is finished, the last as `what`."""
-
-    what: str
-    done: int
-    total: int
 
 
 @dataclass(frozen=True)
@@ -118,7 +110,7 @@ class Check:
 def check(
     target: object, *, width: int = 512, half_steps: int | None = None, residual_step: float | None = None,
     decay: float = 0.1, block: bool = False, dtype: Literal["float32", "float64"] = "float32",
-    require: Mapping[str, str] | None = None, progress: Callable[[CheckStep], None] | None = None,
+    require: Mapping[str, str] | None = None, progress: Progress = unwatched,
 ) -> Check:  # fmt: skip
     """Check a residual branch or block before it is trained (shared notes §4; the rules are derived (drillcore)).
 
@@ -148,7 +140,7 @@ def check(
         "residual_step": loaded.residual_step, "decay": decay, "dtype": dtype,
     }  # fmt: skip
     with _quiet_arithmetic(width):
-        made = _Run(Subject(loaded, getattr(torch, dtype)), decay, progress or (lambda _: None)).result()
+        made = _Run(Subject(loaded, getattr(torch, dtype)), decay, progress).result()
     facts = circumstances(settings, time.perf_counter() - started, {"source": loaded.label})
     table = Table(tuple(replace(r, source=loaded.label) for r in made.rows), facts)
     return replace(made, rows=table, provenance=facts)
@@ -178,7 +170,7 @@ def _quiet_arithmetic(width: int) -> Iterator[None]:
 class _Run:
     """The probes one after the other, and the verdicts."""
 
-    def __init__(self, subject: Subject, decay: float, progress: Callable[[CheckStep], None]) -> None:
+    def __init__(self, subject: Subject, decay: float, progress: Progress) -> None:
         self.subject, self.decay, self.progress, self.done = subject, decay, progress, 0
         self.found = Evidence()
 
@@ -215,4 +207,4 @@ class _Run:
 
     def _tell(self, what: str) -> None:
         self.done += 1
-        self.progress(CheckStep(what, min(self.done, PARTS), PARTS))
+        self.progress(Step(what, min(self.done, PARTS), PARTS))

@@ -9,9 +9,10 @@ from pathlib import Path
 from drillcore.data.published import published
 from drillcore.errors import UserError
 from drillcore.intervals import Interval, slope
+from drillcore.progress import Progress, unwatched
 from drillcore.runs import write_text
 from drillcore.table import Row, Table
-from drillcore.verbs.survey import Progress, Survey, survey
+from drillcore.verbs.survey import Survey, survey
 from drillcore.weights import InputError
 
 _OVERLAP = "superposition.mean_sq_overlap"
@@ -68,7 +69,7 @@ class Comparison:
 
 def compare(
     targets: Sequence[object], *, tokens: Path | None = None, text: Path | None = None, exact_max: bool = False,
-    device: str = "cpu", progress: Progress | None = None, begun: Callable[[object], None] = lambda _: None,
+    device: str = "cpu", progress: Progress = unwatched, begun: Callable[[object], None] = lambda _: None,
 ) -> Comparison:  # fmt: skip
     """Survey the superposition of embedding and head of several checkpoints.
 

@@ -1,18 +1,21 @@
 """Rescale: the same model with a residual stream that fits half precision."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 from pathlib import Path
 
+from drillcore.measures.stability import Certificate, PartVerdict, read_certificates
+from drillcore.progress import Progress, Step, unwatched
 from drillcore.table import Table
 from drillcore.weights import InputError, assign, open_source
-from drillcore.weights.gauge import Gauge, residual_gauge
+from drillcore.weights.gauge import Gauge, check_exact, residual_gauge
 from drillcore.weights.hub import find_model
 from drillcore.weights.placement import Placement, placements
 from drillcore.weights.rewrite import Stored, rewrite
 
 FP16_MAX = 65504.0
+_MEASURE = "run `drillcore signal` and give its folder with --signal, or give --peak or --k"
 ROOM = 2.0  # the largest number is to lie this factor below fp16's maximum
 
 
@@ -27,6 +30,19 @@ class Rescaled:
     stored: tuple[Stored, ...]
     eps_errors: Mapping[int, float]  # site → relative error that ε adds there; empty where it adds none
     peak: float | None  # the largest number of the stream that k was chosen for
+    certificates: tuple[Certificate, ...] = ()  # where `peak` is a bound for any input; otherwise it was seen or given
+
+    @property
+    def still(self) -> tuple[PartVerdict, ...]:
+        """The parts other than the stream that may leave the range afterwards, as far as the certificates tell."""
+        return tuple(p for c in self.certificates for p in c.parts if p.bound and p.bound / self._by(c, p) > c.limit)
+
+    def _by(self, certificate: Certificate, part: PartVerdict) -> float:
+        """What the part is divided by: a branch's output with the stream, unless a norm stands on it."""
+        with_stream = part.part == "stream" or (
+            part.part == "branch outputs" and certificate.placed.norm_placement == "pre"
+        )
+        return self.k if with_stream else 1.0
 
     @property
     def worst(self) -> Stored | None:
@@ -38,14 +54,15 @@ def rescale(
     checkpoint: str | Path, out: Path, *, k: float | None = None, signal: Path | None = None, peak: float | None = None,
     residual_step: float | None = None, scale_eps: bool = True, float32_gains: bool = False, tolerance: float = 1e-3,
     norm_placement: str | None = None, roles: Path | None = None,
-    advance: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = unwatched,
 ) -> Rescaled:  # fmt: skip
     """Write a checkpoint whose stream is divided by k and whose output is the same.
 
     Args:
         checkpoint: a folder of safetensors, or a Hugging Face id that is in the cache.
         out: the new folder.
-        k: what to divide by, a power of two; None finds the smallest that is enough for `signal` or `peak`.
+        k: what to divide by, a power of two; None finds the smallest that is enough for `signal` or `peak`, or without
+            them for the bound on the stream that the weights give.
         signal: rows of `drillcore signal` of this model (its folder, or rows.parquet).
         peak: the largest |x| that the stream reaches, where it is known.
         residual_step: fold the model's residual step into its branches, so that the configuration states this one.
@@ -54,7 +71,7 @@ def rescale(
         tolerance: largest relative error of a stored tensor.
         norm_placement: where the norms stand, if it cannot be decided.
         roles: a TOML file that gives the roles of an unknown family.
-        advance: called after every shard with bytes done and in all.
+        progress: called after every matrix that is read for the bound, and after every shard that is written.
 
     Raises:
         InputError: it would not be exact, `out` exists, or an option cannot be used; the original is untouched.
@@ -66,35 +83,55 @@ def rescale(
         raise InputError("is one file; a folder with config.json is needed", where=folder, remedy="give the folder")
     rows = _rows(signal)
     largest = peak if peak is not None else _peak(rows)
-    chosen = _power(k, largest, residual_step)
     source = open_source(folder)
     assignment = assign(source, roles=roles)
     placed = placements(source, assignment, given=norm_placement)
+    check_exact(source, assignment, placed)
+    certificates: tuple[Certificate, ...] = ()
+    if k is None and largest is None and residual_step is None:
+        weights = [w for w in assignment.weights if w.role.layer is not None]
+        reading = _Told("reading", sum(w.nbytes for w in weights), progress)
+        certificates = read_certificates(source, assignment, placed, reading)
+        chosen, largest = _by_bound(certificates)
+    else:
+        chosen = _power(k, largest)
     gauge = residual_gauge(source, assignment, placed, chosen, step=residual_step, scale_eps=scale_eps)
-    total, done = sum(spec.nbytes for spec in source.specs.values()), 0
-
-    def told(nbytes: int) -> None:
-        nonlocal done
-        done += nbytes
-        advance(done, total)
-
+    writing = _Told("writing", sum(spec.nbytes for spec in source.specs.values()), progress)
     changes = {change.tensor: change for change in gauge.changes}
     stored = rewrite(folder, Path(out), changes, gauge.config, float32_gains=float32_gains, tolerance=tolerance,
-                     advance=told)  # fmt: skip
-    return Rescaled(Path(out), chosen, gauge, placed, tuple(stored), _eps_errors(gauge, rows, chosen), largest)
+                     advance=writing)  # fmt: skip
+    return Rescaled(Path(out), chosen, gauge, placed, tuple(stored), _eps_errors(gauge, rows, chosen), largest,
+                    certificates)  # fmt: skip
 
 
-def _power(k: float | None, peak: float | None, step: float | None) -> float:
-    """The k that was given, or the smallest power of two that brings the peak into the range."""
+class _Told:
+    """Adds up bytes and tells how far it is."""
+
+    def __init__(self, what: str, total: int, progress: Progress) -> None:
+        self.what, self.total, self.progress, self.done = what, total, progress, 0
+
+    def __call__(self, nbytes: int) -> None:
+        self.done += nbytes
+        self.progress(Step(self.what, self.done, self.total))
+
+
+def _by_bound(certificates: Sequence[Certificate]) -> tuple[float, float]:
+    """The smallest power of two that is enough for every input, and the bound that asks for it."""
+    found = [(c.divisor, bound) for c in certificates if (bound := c.bound("stream")) and c.divisor]
+    if len(found) < len(certificates) or not found:
+        reason = next((c.reason for c in certificates if not c.divisor), "it has no stack of layers")
+        raise InputError(f"how large the stream becomes is not known: {reason}", where="--k", remedy=_MEASURE)
+    return max(k for k, _ in found), max(bound for _, bound in found)
+
+
+def _power(k: float | None, peak: float | None) -> float:
+    """The k that was given, or the smallest power of two that brings the peak into the range; 1 where none is known."""
     if k is not None:
         if not k > 0 or log2(k) != int(log2(k)):
             raise InputError(f"{k:g} is no power of two; another k would round every number", where="--k")
         return k
     if peak is None:
-        if step is not None:
-            return 1.0
-        remedy = "run `drillcore signal` and give its folder with --signal, or give --peak or --k"
-        raise InputError("how large the stream becomes is not known", where="--k", remedy=remedy)
+        return 1.0
     return 2.0 ** max(0, ceil(log2(max(peak, 1e-30) * ROOM / FP16_MAX)))
 
 

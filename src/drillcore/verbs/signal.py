@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from drillcore.measures.signal import Overflow, first_overflow
+from drillcore.progress import Progress, Step, unwatched
 from drillcore.runs import write_text
 from drillcore.table import Row, Table
 from drillcore.verbs.provenance import provenance
@@ -21,15 +22,6 @@ from drillcore.weights import InputError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 PROBED = 64  # tokens on which sensitivity is measured
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """Progress: `done` of `total` steps of a pass."""
-
-    what: str
-    done: int
-    total: int
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,7 @@ def signal(
     context: int | None = None, windows: int = 8, batch: int = 4, backward: bool = True, sensitivity: bool = True,
     rounds: int = 12, dtype: Literal["float32", "bfloat16", "float16"] = "float32", device: str = "cpu",
     roles: Path | None = None, told: Callable[[Needs], None] = lambda needs: None,
-    progress: Callable[[Pass], None] = lambda step: None,
+    progress: Progress = unwatched,
 ) -> Signal:  # fmt: skip
     """Run a model and measure its residual stream at every half-step.
 
@@ -115,7 +107,7 @@ def signal(
                          where=running.label, remedy="give the model as plain modules")  # fmt: skip
     rows, back, loss = [*looked.rows(), *transport_pass(running, looked)], None, None
     if backward:
-        progress(Pass("backward", 0, 1))
+        progress(Step("backward", 0, 1))
         back, more, loss = backward_pass(running, ids[:batch])
         rows += [*back.rows(), *more]
     if sensitivity:
@@ -154,15 +146,15 @@ def needed(running: Running, ids: Tensor, *, backward: bool) -> Needs:
     return Needs(weights, weights if backward else 0, kept + working)
 
 
-def _steps(what: str, total: int, progress: Callable[[Pass], None]) -> Callable[[int], None]:
+def _steps(what: str, total: int, progress: Progress) -> Callable[[int], None]:
     done = 0
 
     def advance(count: int) -> None:
         nonlocal done
         done += count
-        progress(Pass(what, done, total))
+        progress(Step(what, done, total))
 
-    progress(Pass(what, 0, total))
+    progress(Step(what, 0, total))
     return advance
 
 

@@ -14,9 +14,10 @@ from drillcore.data.token_counts import Counts
 from drillcore.measures import MEASURES
 from drillcore.measures.frequency import by_frequency
 from drillcore.measures.reading import Options, by_layer, read_kind
-from drillcore.measures.stability import Certificate, Collector, certify, stability_rows
+from drillcore.measures.stability import Certificate, Collector, certify, readers_first, stability_rows
 from drillcore.measures.superposition import superposition
 from drillcore.measures.verdict import KindSummary, summarise
+from drillcore.progress import Progress, Step, unwatched
 from drillcore.runs import write_text
 from drillcore.table import Row, Table
 from drillcore.verbs.provenance import provenance
@@ -26,21 +27,9 @@ from drillcore.weights import Assignment, Census, InputError, Source, Weight, as
 from drillcore.weights.placement import Placement, placements
 from drillcore.weights.role import SINGLE_KINDS
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Progress: `nbytes` of `total` bytes of weights have been read and measured, the last as `what`."""
-
-    what: str
-    nbytes: int
-    total: int
-
-
 _DEVICES = "use cpu, or a CUDA device that torch sees, such as cuda:0"
 _WIDEN = "widen --kinds, --layers or --measures; continuity is between layers, superposition of embedding and head"
 _MAP = "`drillcore describe` lists its tensors and why they have no role; --roles FILE.toml gives them one"
-
-Progress = Callable[[Step], None]
 
 
 @dataclass(frozen=True)
@@ -84,7 +73,7 @@ def survey(
     layers: Collection[int] | None = None, spectrum: Literal["auto", "full"] = "auto", fold_norms: bool = False,
     exact_max: bool = False, tokens: Path | None = None, text: Path | None = None, roles: Path | None = None,
     config: Path | None = None, base: str | None = None, norm_placement: str | None = None, device: str = "cpu",
-    progress: Progress | None = None,
+    progress: Progress = unwatched,
 ) -> Survey:  # fmt: skip
     """Survey a checkpoint from its weights alone.
 
@@ -104,7 +93,7 @@ def survey(
         base: the base model of a LoRA folder, where its configuration is not found beside it.
         norm_placement: where the norms stand ("pre", "peri", …), if it cannot be decided.
         device: "cpu" or a CUDA device.
-        progress: called after every matrix.
+        progress: called after every matrix with bytes done and in all.
 
     Raises:
         InputError: the checkpoint or an option cannot be used; says what to do.
@@ -139,12 +128,12 @@ class _Run:
     def __init__(
         self, source: Source, assignment: Assignment, chosen: Selection, options: Options,
         kinds: Collection[str] | None, layers: Collection[int] | None, placed: Mapping[str, Placement],
-        counts: Counts | None, progress: Progress | None,
+        counts: Counts | None, progress: Progress,
     ) -> None:  # fmt: skip
         self.source, self.assignment, self.chosen, self.options = source, assignment, chosen, options
         self.counts, self.placed = counts, placed
         self.certificates: tuple[Certificate, ...] = ()
-        self.layers, self.progress = layers, progress or (lambda _: None)
+        self.layers, self.progress = layers, progress
         for option, words in (("--kinds", kinds), ("--layers", layers)):
             if words is not None and not words:
                 raise InputError("is empty", where=option, remedy="leave it out to survey everything")
@@ -194,8 +183,7 @@ class _Run:
         by_kind: dict[tuple[str, str], list[Row]] = {}
         skipped: dict[str, tuple[str, str]] = {}
         collector = Collector(self.source, self.assignment, self.placed) if self.whole else None
-        for stack, kind in sorted(self.block_kinds, key=lambda key: self.assignment.of(key[1], key[0])[0].role.writes
-                                  == "residual"):  # fmt: skip
+        for stack, kind in readers_first(self.assignment, self.block_kinds):
             reading = read_kind(
                 self.source, self.assignment, stack, kind, self.options, self.layers, self._advance(kind),
                 observe=collector.observe if collector is not None else None,

@@ -57,7 +57,7 @@ def residual_gauge(
     Raises:
         InputError: it would not be exact, or not be known to be; says why.
     """
-    _refuse(source, assignment, placed)
+    check_exact(source, assignment, placed)
     own = next(iter(placed.values()))
     turn = 1.0 if step is None else own.residual_step / _positive(step)
     changes = [*_embedding(assignment, k), *_branches(source, assignment, placed, turn / k)]
@@ -72,7 +72,12 @@ def residual_gauge(
     return Gauge(tuple({c.tensor: c for c in changes if c.factor != 1}.values()), config, exact or k == 1, own.eps)
 
 
-def _refuse(source: Source, assignment: Assignment, placed: Mapping[str, Placement]) -> None:
+def check_exact(source: Source, assignment: Assignment, placed: Mapping[str, Placement]) -> None:
+    """Refuse, without reading a matrix, what cannot be divided exactly.
+
+    Raises:
+        InputError: with the reason.
+    """
     for stack, found in placed.items():
         name = f"the {stack} stack" if stack else "it"
         if found.norm_placement == "undecided":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from math import ceil, log2
 from typing import Any, Literal
 
 from drillcore.measures.stability.collect import NOT_READ, Collector, StackBounds
@@ -54,6 +55,7 @@ class Certificate:
     sites: tuple[Site, ...]
     transport: Transport | None
     below_bfloat16: float | None
+    limit: float = FP16_MAX  # what a sum may reach before rounding upwards can leave the range
     reason: str = ""
 
     @property
@@ -82,6 +84,16 @@ class Certificate:
             return ""
         return _WHOLE if self.reason == NOT_READ else _REMEDY
 
+    def bound(self, part: Part) -> float | None:
+        """The largest bound of a part; None where it has none."""
+        return next((p.bound for p in self.parts if p.part == part), None)
+
+    @property
+    def divisor(self) -> float | None:
+        """The smallest power of two by which the stream's bound is within the range; None where it has no bound."""
+        bound = self.bound("stream")
+        return None if bound is None else 2.0 ** max(0, ceil(log2(max(bound, 1.0) / self.limit)))
+
     def as_json(self) -> dict[str, Any]:
         """Verdicts as plain values; the bounds of single places are rows."""
         parts = [{**asdict(p), "head_room": p.head_room, "words": p.words} for p in self.parts]
@@ -98,7 +110,7 @@ def certify(collector: Collector, placed: Mapping[str, Placement]) -> tuple[Cert
     for stack, placement in placed.items():
         own = collector.stacks.get(stack)
         if own is None:
-            found.append(Certificate(stack, placement, (), (), (), None, None, collector.refused[stack]))
+            found.append(Certificate(stack, placement, (), (), (), None, None, reason=collector.refused[stack]))
         else:
             found.append(_certificate(collector, own))
     return tuple(found)
@@ -112,7 +124,7 @@ def _certificate(collector: Collector, own: StackBounds) -> Certificate:
     parts = tuple(_judged(places, limit))
     reason = next((p.reason for p in parts if p.verdict == "not bounded"), "")
     return Certificate(own.placed.stack, own.placed, parts, places, tuple(sites(own, adds)), transport(own, adds),
-                       below_bfloat16(own), reason)  # fmt: skip
+                       below_bfloat16(own), limit, reason)  # fmt: skip
 
 
 def _judged(places: tuple[Reached, ...], limit: float) -> Iterator[PartVerdict]:
