@@ -28,6 +28,7 @@ class Reaching(TorchFunctionMode):
 
     largest: dict[Place, float] = field(default_factory=lambda: defaultdict(float))
     sites: dict[tuple[str, int], Tensor] = field(default_factory=dict)
+    stacked: dict[int, str] = field(default_factory=dict)  # id of a parameter that holds all experts → kind
     block: Block | None = None
 
     def __post_init__(self) -> None:
@@ -55,6 +56,14 @@ class Reaching(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
+        if (
+            self.block is not None
+            and name in ("linear", "_grouped_mm")
+            and (kind := self.stacked.get(id(args[1]._base)))
+        ):
+            seen = args[0] if kind == "down" else result
+            if seen.numel():
+                self.note("hidden values", self.block.layer, "mlp", seen, self.block.stack)
         if self.block is not None and name in ("softmax", "matmul", "bmm", "baddbmm", "__matmul__"):
             seen = args[0] if name == "softmax" else result
             square = isinstance(seen, Tensor) and seen.dim() >= 3 and seen.shape[-1] == seen.shape[-2]
@@ -70,7 +79,7 @@ def reaching(model: nn.Module) -> Iterator[Reaching]:
     """Within it every run of the model is followed."""
     source = StateSource(dict(model.state_dict()), model.config.to_dict())
     assignment = assign(source)
-    modules, own = dict(model.named_modules()), Reaching()
+    modules, parameters, own = dict(model.named_modules()), dict(model.named_parameters()), Reaching()
     writers: dict[tuple[str, int], dict[str, str]] = defaultdict(dict)
     with ExitStack() as stack:
         for weight in assignment.weights:
@@ -78,6 +87,8 @@ def reaching(model: nn.Module) -> Iterator[Reaching]:
             if role.layer is None:
                 continue
             writers[role.stack, role.layer][weight.tensor] = role.kind
+            if weight.tensor in parameters:
+                own.stacked[id(parameters[weight.tensor])] = role.kind
             if module is not None and not role.stacked:
                 stack.callback(module.register_forward_hook(_hook(own, role.kind, role.layer, role.stack)).remove)
         with watching(blocks_of(model, writers), own), own:
