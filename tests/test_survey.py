@@ -9,21 +9,24 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 import drillcore
 from conftest import SMALL
+from drillcore.cli.app import run as command
 from drillcore.table import Table
 from drillcore.verbs.selection import select
 from drillcore.weights import InputError
 from synthetic import Shapes, write
+from tests.measures.reaching import bounds, reaching
 
 
 def test_rows_census_and_provenance(small: Path, tmp_path: Path) -> None:
     steps = []
     result = drillcore.survey(small, progress=steps.append)
-    assert steps[-1].nbytes == steps[-1].total > 0
-    assert [s.nbytes for s in steps] == sorted(s.nbytes for s in steps)
+    assert steps[-1].done == steps[-1].total > 0
+    assert [s.done for s in steps] == sorted(s.done for s in steps)
     files = sum(p.stat().st_size for p in small.glob("*.safetensors"))
     assert 0 < files - result.census.nbytes < 20_000  # the headers
     assert result.provenance["settings"]["rank"] == 8
@@ -138,3 +141,59 @@ def test_no_thread_is_left_behind(small: Path) -> None:
     before = threading.active_count()
     drillcore.survey(small, measures=["v1"], kinds=["q"])
     assert threading.active_count() == before
+
+
+def test_the_real_model_cannot_overflow_and_stays_below_its_bounds(minilm: Path) -> None:
+    """Random tokens, all of them at once and one of them over and over: every part is below what the survey allows."""
+    model = transformers.AutoModel.from_pretrained(minilm, attn_implementation="eager").eval()
+    (certificate,) = (found := drillcore.survey(minilm)).certificates
+    assert (certificate.verdict, found.placements[""].norm_placement) == ("cannot overflow", "post")
+    generator = torch.Generator().manual_seed(0)
+    with reaching(model) as seen, torch.no_grad():
+        model(input_ids=torch.randint(0, 30_522, (4, 96), generator=generator))
+        model(input_ids=torch.full((1, 96), 1012))
+    allowed = bounds({"": certificate})
+    shares = {place: reached / allowed[place] for place, reached in seen.largest.items()}
+    assert {place[1] for place in shares} == {p.part for p in certificate.parts}
+    assert 0.001 < max(shares.values()) <= 1
+
+
+def test_a_certificate_needs_the_whole_checkpoint(small: Path) -> None:
+    assert not drillcore.survey(small, layers=[0, 1]).certificates
+    assert not drillcore.survey(small, kinds=["q", "k"]).certificates
+    assert not drillcore.survey(small, measures=["v1"]).certificates
+    only = drillcore.survey(small, measures=["stability"])
+    assert len(only.certificates) == 1
+    assert {r.measure.partition(".")[0] for r in only.rows} == {"stability"}
+
+
+def test_bounds_are_the_same_with_leading_and_with_all_singular_values(tmp_path: Path) -> None:
+    """Lanczos gives an upper bound that is a little above the norm of the whole spectrum: never below."""
+    source = tmp_path / "wide"
+    write(source, Shapes(width=640, hidden=1536, heads=4, kv_heads=2, vocab=300, layers=2))
+    config = source / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "hidden_act": "silu"}))
+    whole, leading = (
+        drillcore.survey(source, measures=m).certificates[0] for m in (["stability", "spectrum"], ["stability"])
+    )
+    assert whole.parts
+    for a, b in zip(whole.parts, leading.parts, strict=True):
+        assert (a.bound or 0.0) <= (b.bound or 0.0) * (1 + 1e-6)
+        assert (b.bound or 0.0) < 1.5 * (a.bound or 0.0)
+
+
+def test_the_command_says_what_fp16_can_hold(
+    minilm: Path, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["survey", str(minilm), "--out", str(tmp_path / "a")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Stability: post norms (by model type), layer norm" in said
+    assert "attention logits cannot overflow" in said
+    stored = json.loads((tmp_path / "a" / "survey.json").read_text())
+    assert stored["placements"][0]["norm_placement"] == "post"
+    assert stored["certificates"][0]["verdict"] == "cannot overflow"
+    assert command(["survey", str(small), "--out", str(tmp_path / "b"), "--norm-placement", "post"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "what to do: `drillcore signal` measures it on a text" in said
+    assert command(["survey", str(small), "--out", str(tmp_path / "c"), "--norm-placement", "sideways"]) == 2
+    assert "no norm placement" in capsys.readouterr().err

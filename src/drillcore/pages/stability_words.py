@@ -47,8 +47,8 @@ def growth_words(value: float, unit: str) -> str:
     if unit == "flat":
         return "flat"
     if unit == "exponent":
-        return f"as depth to the power {value:.2f}"
-    return f"exponential, {100 * value:+.1f} % a layer"
+        return f"as depth to the power {value:.2f}".replace("-", "−")
+    return f"exponential, {100 * value:+.1f} % a layer".replace("-", "−")
 
 
 def sentence(said: str) -> str:
