@@ -86,7 +86,7 @@ def test_a_reason_is_text() -> None:
     html = render(replace(made_survey(list(kind_rows("q", [0, 1]))), certificates=(certificate(OPEN, reason=NASTY),)))
     assert "<script>alert" not in html
     assert "&lt;script&gt;alert" in html
-    assert "Not bounded" in html
+    assert "Stream: not bounded" in html
 
 
 def test_sentences_of_each_verdict() -> None:
