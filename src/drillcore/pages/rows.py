@@ -1,9 +1,11 @@
 """The rows of a survey by measure and kind, and how kinds and numbers are written."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite, nan
 from typing import NamedTuple
+
+from markupsafe import Markup
 
 from drillcore.table import Row
 
@@ -116,3 +118,8 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)
+
+
+def listed(names: Sequence[str]) -> Markup:
+    """As English lists them: q, k and v."""
+    return Markup(" and ").join(([Markup(", ").join(names[:-1])] if len(names) > 1 else []) + list(names[-1:]))

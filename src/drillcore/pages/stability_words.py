@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from drillcore.pages.rows import text
+from drillcore.pages.rows import listed, text
 from drillcore.table import Table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def findings(certificates: Sequence["Certificate"]) -> Iterator[Markup]:
             )
         elif c.worst is not None and c.verdict == "may overflow":
             safe = [p.part for p in c.parts if p.verdict == "cannot overflow"]
-            rest = f"; {', '.join(safe)} cannot" if safe else ""
+            rest = Markup("; {} cannot").format(listed(safe)) if safe else ""
             yield Markup(
                 "In fp16 {} may overflow: its {} from layer {}{}. Only a run shows whether a text does it."
             ).format(name, c.worst.part, c.worst.first, rest)
@@ -47,7 +47,7 @@ def growth_words(value: float, unit: str) -> str:
     if unit == "flat":
         return "flat"
     if unit == "exponent":
-        return f"as depth to the power {value:.2f}".replace("-", "−")
+        return f"as depth to the power {round(value, 2) + 0.0:.2f}".replace("-", "−")
     return f"exponential, {100 * value:+.1f} % a layer".replace("-", "−")
 
 

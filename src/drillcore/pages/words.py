@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from drillcore.pages.packing import Packed
-from drillcore.pages.rows import Kind, RowIndex, cosine, spans, text
+from drillcore.pages.rows import Kind, RowIndex, cosine, listed, spans, text
 from drillcore.pages.stability_words import findings as stability_findings
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _sharing(lines: Sequence["KindSummary"]) -> Markup:
 
 def _who_shares(names: Sequence[Markup], where: str, verb: str) -> Markup:
     said = f"shares what it {verb}s" if len(names) == 1 else f"share what they {verb}"
-    return Markup("{} {} {}").format(_listed(names), said, where)
+    return Markup("{} {} {}").format(listed(names), said, where)
 
 
 def _extremes(lines: Sequence["KindSummary"]) -> list[Markup]:
@@ -107,10 +107,10 @@ def _extremes(lines: Sequence["KindSummary"]) -> list[Markup]:
         )
     chance = [_bold(s) for s in lines if facing(s).word == "at chance"]
     if chance and shared:
-        said.append(Markup("At chance on the side facing the stream: {}.").format(_listed(chance)))
+        said.append(Markup("At chance on the side facing the stream: {}.").format(listed(chance)))
     for word, reason in _DULL.items():
         dull = [_bold(s) for s in lines if facing(s).word == word]
-        said += [Markup("{}{} above chance {}.").format(_listed(dull), _are(dull), reason)] if dull else []
+        said += [Markup("{}{} above chance {}.").format(listed(dull), _are(dull), reason)] if dull else []
     return said
 
 
@@ -125,9 +125,9 @@ def _controls(lines: Sequence["KindSummary"]) -> list[Markup]:
     above = [s for s in lines if control(s).word not in ("at chance", "not measured")]
     if not at_chance and not above:
         return []
-    chance = _listed(at_chance) + _are(at_chance) + " at chance" if at_chance else Markup("nothing is at chance")
+    chance = listed(at_chance) + _are(at_chance) + " at chance" if at_chance else Markup("nothing is at chance")
     names = [_why_above(s) for s in above]
-    rest = Markup("; {}{} not").format(_listed(names), _are(names)) if names else ""
+    rest = Markup("; {}{} not").format(listed(names), _are(names)) if names else ""
     return [Markup("On the side away from the stream, the built-in control, {}{}.").format(chance, rest)]
 
 
@@ -153,11 +153,6 @@ def _packing(p: Packed) -> Markup:
 
 def _bold(line: "KindSummary") -> Markup:
     return Markup("<b>{}</b>").format(name_of(line))
-
-
-def _listed(names: Sequence[Markup]) -> Markup:
-    """As English lists them: q, k and v."""
-    return Markup(" and ").join(([Markup(", ").join(names[:-1])] if len(names) > 1 else []) + list(names[-1:]))
 
 
 def _are(names: Sequence[Markup]) -> str:
