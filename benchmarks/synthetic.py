@@ -42,9 +42,10 @@ class Shapes:
     def config(self) -> dict[str, object]:
         """The config.json."""
         return {
-            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": self.width,
-            "intermediate_size": self.hidden, "num_attention_heads": self.heads, "num_hidden_layers": self.layers,
-            "num_key_value_heads": self.kv_heads, "vocab_size": self.vocab, "tie_word_embeddings": False,
+            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
+            "hidden_size": self.width, "intermediate_size": self.hidden, "num_attention_heads": self.heads,
+            "num_hidden_layers": self.layers, "num_key_value_heads": self.kv_heads, "vocab_size": self.vocab,
+            "tie_word_embeddings": False,
         }  # fmt: skip
 
 
