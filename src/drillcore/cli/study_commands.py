@@ -77,8 +77,10 @@ def verify(
     name: Name,
     *,
     out: Out = None,
-    publish: Annotated[Path | None, Parameter(help="Also write the verdicts and the figures' data here.")] = None,
-) -> None:
+    publish: Annotated[
+        Path | None, Parameter(help="Also write verdicts and figures' data here; what is there and was not run stays.")
+    ] = None,
+) -> int:
     """Decide the claims from what is done, beside the published values. A refuted claim is a result."""
     study, folder = load(name), out or _folder(name)
     results, made = machine.results(study, folder, name), machine.provenance(study, folder)
@@ -86,7 +88,8 @@ def verify(
     machine.save_verdicts(folder, study, results, decided, made)
     study_screen.show_verdicts(study, decided)
     if publish is not None:
-        show_paths(machine.save_verdicts(publish, study, results, decided, made))
+        show_paths(machine.publish(publish, study, results, decided, made))
+    return 1 if any(d.verdict.outcome == "failed" for d in decided) else 0
 
 
 @study_app.command

@@ -16,7 +16,8 @@ from drillcore.study import Decided, Plan, Study, Task, load_verdicts
 from drillcore.study.machine import progress
 
 BAR = r"\|"  # in a cell of a Markdown table
-_COLOURS = {"supported": "green", "refuted": "red", "inconclusive": "yellow", "not-run": "dim"}
+_COLOURS = {"supported": "green", "refuted": "red", "inconclusive": "yellow", "not-run": "dim",
+            "failed": "red"}  # fmt: skip
 
 _LONG = 60  # characters: then it says which published points lie outside
 

@@ -16,7 +16,8 @@ from drillcore.study import Coverage, Decided, Figure, Run, Study
 if TYPE_CHECKING:
     import polars as pl
 
-_WORDS = {"supported": "supported", "refuted": "refuted", "inconclusive": "inconclusive", "not-run": "not run"}
+_WORDS = {"supported": "supported", "refuted": "refuted", "inconclusive": "inconclusive", "not-run": "not run",
+          "failed": "failed"}  # fmt: skip
 
 
 @dataclass(frozen=True)

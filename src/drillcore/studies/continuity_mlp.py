@@ -36,8 +36,7 @@ QUICK = Preset(
     about="four variants, three seeds, 4,500 steps on the images that ship", budget="10 minutes",
 )  # fmt: skip
 
-PAPER = Preset(
-    (
+MAIN: tuple[Grid, ...] = (
         {"variant": ("Res+ReLU", "Res+None+LN", "Res+ReLU+LN", "Res+GELU", "Res+SiLU", "Res+Tanh", "Res+None+RMS"),
          "seed": SEEDS},
         {**NORES, "seed": SEEDS},
@@ -46,13 +45,20 @@ PAPER = Preset(
         {"optimiser": ("adam-b0",), "seed": SEEDS, "steps": (20 * EPOCH,)},
         {"variant": ("Res+Radial",), "radius": (30.0,), "seed": SEEDS, "steps": (20 * EPOCH,)},
         {"variant": ("Res+ReLU", "Res+None", "Res+Radial"), "form": ("two",), "seed": SEEDS},
-        {"variant": ("Res+Radial",), "blend": (0.03, 0.1, 0.3, 1.0), "seed": SEEDS, "steps": (20 * EPOCH,)},
-        {"depth": (4, 8, 32, 64), "seed": SEEDS[:3]},
-        {"optimiser": ("momentum",), "seed": SEEDS[:3], "steps": (50 * EPOCH,), "probe_every": (5 * EPOCH,)},
-        {"optimiser": ("sgd",), "seed": SEEDS[:3], "steps": (100 * EPOCH,), "probe_every": (10 * EPOCH,)},
-    ),
-    about="60,000 images, 10 epochs, 20 for the variants that drift; one factor at a time", budget="some hours",
 )  # fmt: skip
+BLEND: Grid = {"variant": ("Res+Radial",), "blend": (0.0, 0.03, 0.1, 0.3, 1.0), "seed": SEEDS, "steps": (20 * EPOCH,)}
+DEPTH: Grid = {"depth": (4, 8, 32, 64), "seed": SEEDS[:3]}
+SLOW: tuple[Grid, ...] = (
+    {"optimiser": ("momentum",), "seed": SEEDS[:3], "steps": (50 * EPOCH,), "probe_every": (5 * EPOCH,)},
+    {"optimiser": ("sgd",), "seed": SEEDS[:3], "steps": (100 * EPOCH,), "probe_every": (10 * EPOCH,)},
+)
+PAPER = Preset((*MAIN, BLEND, DEPTH, *SLOW), budget="some hours",
+               about="60,000 images, 10 epochs, 20 for the variants that drift; one factor at a time")  # fmt: skip
+SHARDS = {
+    "paper-blend": Preset((BLEND,), about="of it, the mixtures of ReLU and Radial", budget="an hour"),
+    "paper-depth": Preset((DEPTH,), about="of it, the depths", budget="half an hour"),
+    "paper-slow": Preset(SLOW, about="of it, the optimisers that need 50 and 100 epochs", budget="an hour"),
+}
 
 EACH = {**{axis: value for axis, value in BASE.items() if axis not in ("variant", "law")}, "law": ("normal", "torch")}
 FIGURES = (
@@ -97,6 +103,6 @@ study = Study(
     name="continuity-mlp", title=TITLES["continuity-mlp"],
     about="Do adjacent layers share leading singular vectors because of residual connections, and do activations that "
     "break rotational symmetry keep them (arXiv 2605.04971)?",
-    axes=AXES, cell=cell, presets={"quick": QUICK, "paper": PAPER}, claims=CLAIMS, figures=FIGURES,
+    axes=AXES, cell=cell, presets={"quick": QUICK, "paper": PAPER, **SHARDS}, claims=CLAIMS, figures=FIGURES,
     stack=("seed", "init_scale"), cost=cost,
 )  # fmt: skip

@@ -6,9 +6,11 @@ from drillcore.study.errors import StudyError
 from drillcore.study.figure import Figure
 from drillcore.study.machine import Plan, plan, run, work
 from drillcore.study.spec import Axis, Preset, Run, Study, Task
-from drillcore.study.verify import Decided, load_verdicts, save_verdicts, verify
+from drillcore.study.stored import load_verdicts, publish, save_verdicts
+from drillcore.study.verify import Decided, verify
 
 __all__ = [
     "Axis", "Claim", "Coverage", "Decided", "Figure", "Plan", "Preset", "Run", "Study", "StudyError", "Task", "Verdict",
-    "coverage", "load_verdicts", "plan", "provenance", "results", "run", "save_verdicts", "verify", "work",
+    "coverage", "load_verdicts", "plan", "provenance", "publish", "results", "run", "save_verdicts",
+    "verify", "work",
 ]  # fmt: skip

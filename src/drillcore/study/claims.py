@@ -14,7 +14,7 @@ from drillcore.intervals import Interval, binomial_exact, paired_t, student_t
 if TYPE_CHECKING:
     import polars as pl
 
-Outcome = Literal["supported", "refuted", "inconclusive", "not-run"]
+Outcome = Literal["supported", "refuted", "inconclusive", "not-run", "failed"]
 Values = Mapping[int, float]  # seed → value
 
 
