@@ -131,6 +131,13 @@ def test_sums_products_and_alternatives(seed: int, step: float) -> None:
     assert holds(around_zero(a.entries, a.norm), x)
 
 
+def test_the_length_of_a_product_is_attained() -> None:
+    """Two boxes of ones: their product is all ones, of length √12."""
+    box = around_zero(torch.ones(12).double(), sqrt(12))
+    assert product(box, box).norm == pytest.approx(sqrt(12))
+    assert holds(product(box, box), torch.ones(1, 12).double())
+
+
 def test_heads_mix_tokens_each_in_its_own_way() -> None:
     """Two value heads of three numbers, each shared by two query heads: a convex mix of tokens, drawn apart."""
     values = a_region(6, 1, seed=3)

@@ -1,5 +1,6 @@
 """Rows of gains and growth against planted profiles, and what the files say of biases and norms."""
 
+from dataclasses import replace
 from math import log, sqrt
 
 import pytest
@@ -8,6 +9,7 @@ from tests.weights.tiny import CASES, StateSource
 from torch import Tensor
 
 from drillcore.measures.stability import growth_row, read_certificates, stability_rows
+from drillcore.measures.stability.rows import gain_rows
 from drillcore.table import Row
 from drillcore.weights import assign
 from drillcore.weights.placement import placements
@@ -47,6 +49,13 @@ def test_gains_act_as_one_plus_what_is_stored_and_add_up_to_the_budget() -> None
     assert values(found, "gain_max", kind="mlp", subset="out") == pytest.approx([2 * g for g in gains])
     sums = [sum(3 * g for g in gains[: layer + 1]) for layer in range(LAYERS)]
     assert values(found, "gain_budget") == pytest.approx(sums)
+
+
+def test_a_residual_step_counts_in_the_budget() -> None:
+    source = StateSource(*gemma([1.0, 2.0]))
+    assignment = assign(source)
+    placed = replace(placements(source, assignment)[""], residual_step=0.5)
+    assert values(list(gain_rows(source, assignment, placed)), "gain_budget") == pytest.approx([1.5, 4.5])
 
 
 def test_gains_of_outliers_differ_in_rms_and_max() -> None:

@@ -153,6 +153,19 @@ def test_parts_that_the_division_leaves_as_they_are_are_named(
     assert "branch outputs may" not in said  # they are divided with the stream
 
 
+def test_a_branch_under_a_norm_is_not_divided_with_the_stream(tmp_path: Path) -> None:
+    """Gemma's output norms stand between the branch and the stream: a branch that overflows still does."""
+    folder = overflowing(tmp_path / "before")
+    state = load_file(folder / "model.safetensors")
+    key = "model.layers.0.mlp.down_proj.weight"
+    bound = certificates_of(state, loaded(folder).config.to_dict())[""].bound("branch outputs") or 1.0
+    state[key] *= 1.5 * 65504 / bound
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    made = drillcore.rescale(folder, tmp_path / "after")
+    assert made.k >= 4
+    assert [(p.part, p.layer) for p in made.still] == [("branch outputs", 0)]
+
+
 def test_where_the_stream_has_no_bound_the_remedy_is_said(tmp_path: Path) -> None:
     folder = saved("falcon 40b", tmp_path / "before")
     with pytest.raises(InputError, match="'falcon' has not been checked") as told:
